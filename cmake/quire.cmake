@@ -1,0 +1,72 @@
+# Compiler settings and the few helpers that every folder uses.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(QUIRE_CCACHE ccache)
+if(QUIRE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+                                  CCACHE_NOHASHDIR=1 ${QUIRE_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+# Flags of our own code. No contraction of a*b+c: results must not depend on the optimiser.
+add_library(quire_flags INTERFACE)
+target_include_directories(quire_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(quire_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion
+                                             -Wno-sign-conversion -Werror -ffp-contract=off)
+if(QUIRE_SANITIZER STREQUAL "address")
+  target_compile_options(quire_flags INTERFACE -fsanitize=address,undefined
+                                               -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(quire_flags INTERFACE -fsanitize=address,undefined)
+elseif(QUIRE_SANITIZER STREQUAL "thread")
+  target_compile_options(quire_flags INTERFACE -fsanitize=thread)
+  target_link_options(quire_flags INTERFACE -fsanitize=thread)
+elseif(QUIRE_SANITIZER)
+  message(FATAL_ERROR "QUIRE_SANITIZER must be empty, address or thread, not ${QUIRE_SANITIZER}")
+endif()
+
+# quire_library(NAME scheduler SOURCES a.cc b.cc DEPS quire::block_manager absl::status)
+# makes the target quire_scheduler with the alias quire::scheduler.
+function(quire_library)
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(quire_${ARG_NAME} STATIC ${ARG_SOURCES})
+    target_link_libraries(quire_${ARG_NAME} PUBLIC quire_flags ${ARG_DEPS})
+  else()
+    add_library(quire_${ARG_NAME} INTERFACE)
+    target_link_libraries(quire_${ARG_NAME} INTERFACE quire_flags ${ARG_DEPS})
+  endif()
+  add_library(quire::${ARG_NAME} ALIAS quire_${ARG_NAME})
+endfunction()
+
+# quire_test(NAME block_pool_test LABEL unit SOURCES block_pool_test.cc DEPS quire::block_manager)
+# registers every TEST singly in ctest as <folder>/<name>.<test>, with the label. TIMEOUT in seconds
+# (default 120).
+function(quire_test)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "LABEL;SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/tests
+             OUTPUT_VARIABLE folder)
+  add_executable(${ARG_NAME} ${ARG_SOURCES})
+  target_link_libraries(${ARG_NAME} PRIVATE quire_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${ARG_NAME} PRIVATE QUIRE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
+  gtest_discover_tests(
+    ${ARG_NAME}
+    TEST_PREFIX "${folder}/"
+    DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,58 @@
+// How a request wants its tokens chosen. Names, meanings and defaults are vLLM's, except that an
+// unset max_tokens fills the context.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+
+namespace quire::engine::sampling {
+
+struct SamplingParams {
+  std::int32_t n = 1;
+  std::optional<double> temperature;  // Unset: the model's default, else 1. Below 1e-5: greedy.
+  std::optional<double> top_p;
+  std::optional<std::int32_t> top_k;  // 0 and -1: all.
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  double presence_penalty = 0;
+  double frequency_penalty = 0;
+  std::optional<std::uint64_t> seed;  // Unset: drawn, and returned with the last message.
+  std::map<TokenId, double> logit_bias;
+  std::vector<TokenId> allowed_token_ids;  // Empty: all.
+  std::vector<std::string> bad_words;
+
+  std::optional<std::int32_t> max_tokens;
+  std::int32_t min_tokens = 0;
+  bool ignore_eos = false;
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;
+  bool include_stop_str_in_output = false;
+
+  std::optional<std::int32_t> logprobs;  // -1: the whole vocabulary.
+  std::optional<std::int32_t> prompt_logprobs;
+  std::optional<std::int32_t>
+      truncate_prompt_tokens;  // Keep the last k; -1: what the context holds.
+  bool detokenize = true;
+  bool skip_special_tokens = true;
+
+  // INVALID_ARGUMENT naming the first offending field (and its value) for anything out of range,
+  // NaN or infinite, contradictory, or outside a vocabulary of `vocab_size`.
+  absl::Status Validate(std::int32_t vocab_size) const;
+};
+
+// A model's own defaults (generation_config.json or GGUF keys).
+struct SamplingDefaults {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<std::int32_t> top_k;
+};
+
+// `params` with every unset field filled from `defaults`, then from vLLM's.
+SamplingParams Resolve(SamplingParams params, const SamplingDefaults& defaults);
+
+}  // namespace quire::engine::sampling
