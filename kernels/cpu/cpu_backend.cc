@@ -1,0 +1,116 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "kernels/cpu/attention_ops.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/isa_table.h"
+#include "kernels/cpu/linear_input.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace quire::kernels {
+namespace cpu {
+namespace {
+
+const IsaTable& TableFor(IsaLevel level) {
+  return level == IsaLevel::kAvx512 ? kAvx512Table : kAvx2Table;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(IsaLevel isa, int threads)
+      : isa_(isa), table_(TableFor(isa)), pool_(threads), attention_(isa, pool_) {}
+
+  BackendInfo info() const override {
+    return {.name = "cpu", .isa = std::string(IsaName(isa_)), .num_threads = pool_.num_threads()};
+  }
+
+  absl::StatusOr<std::unique_ptr<LinearWeights>> PackLinear(
+      std::span<const MatrixSource* const> /*sources*/, WeightFormat /*format*/) override {
+    return Unimplemented("packing for {} floats a vector", table_.vector_floats);
+  }
+
+  std::unique_ptr<LinearInput> NewLinearInput(std::int32_t max_rows,
+                                              std::int32_t features) override {
+    auto buffer = AlignedBuffer::Allocate(static_cast<std::size_t>(max_rows) *
+                                          CpuLinearInput::StrideFor(features) * sizeof(float));
+    QUIRE_CHECK(buffer.ok()) << buffer.status().ToString();
+    return std::make_unique<CpuLinearInput>(max_rows, features, *std::move(buffer));
+  }
+
+  absl::StatusOr<std::unique_ptr<KvCache>> NewKvCache(const KvGeometry& geometry,
+                                                      std::int64_t num_blocks) override {
+    return attention_.NewKvCache(geometry, num_blocks);
+  }
+
+  AttentionPlanOptions PlanOptions(const AttentionShape& shape) const override {
+    return attention_.PlanOptions(shape);
+  }
+
+  void CopyBlocks(KvCache& cache, std::span<const BlockCopy> copies) override {
+    attention_.CopyBlocks(cache, copies);
+  }
+
+  void Embed(const LinearWeights& /*table*/, std::span<const TokenId> /*ids*/,
+             MatrixView /*out*/) override {}
+
+  void Norm(MatrixView /*x*/, std::span<const float> /*gain*/, float /*epsilon*/,
+            LinearInput& /*out*/) override {}
+
+  void Linear(const LinearWeights& /*weights*/, const LinearInput& /*input*/, Epilogue /*epilogue*/,
+              MatrixView /*out*/) override {}
+
+  void RopeAndWriteKv(const RopeTable& rope, const AttentionShape& shape, const BatchView& batch,
+                      std::int32_t layer, MatrixView qkv, KvCache& cache) override {
+    attention_.RopeAndWriteKv(rope, shape, batch, layer, qkv, cache);
+  }
+
+  void Attention(const AttentionShape& shape, const BatchView& batch, const AttentionPlan& plan,
+                 std::int32_t layer, MatrixView qkv, const KvCache& cache,
+                 LinearInput& out) override {
+    attention_.Attention(shape, batch, plan, layer, qkv, cache, static_cast<CpuLinearInput&>(out));
+  }
+
+  void GatedActivation(Activation /*activation*/, MatrixView /*x*/, LinearInput& /*out*/) override {
+  }
+
+  void GatherRows(MatrixView x, std::span<const std::int32_t> rows, MatrixView out) override {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::memcpy(out.row(static_cast<std::int32_t>(i)), x.row(rows[i]),
+                  static_cast<std::size_t>(x.cols) * sizeof(float));
+    }
+  }
+
+  void Sample(MatrixView logits, std::span<const SampleRow> rows,
+              std::span<SampleResult> results) override {
+    pool_.ParallelFor(static_cast<std::int64_t>(rows.size()), [&](std::int64_t i, int worker) {
+      SampleOne({logits.row(static_cast<std::int32_t>(i)), static_cast<std::size_t>(logits.cols)},
+                rows[i], sample_scratch_[worker], results[i]);
+    });
+  }
+
+ private:
+  IsaLevel isa_;
+  const IsaTable& table_;
+  ThreadPool pool_;
+  AttentionOps attention_;
+  std::vector<std::vector<std::int32_t>> sample_scratch_ =
+      std::vector<std::vector<std::int32_t>>(static_cast<std::size_t>(pool_.num_threads()));
+};
+
+}  // namespace
+}  // namespace cpu
+
+absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuBackendOptions& options) {
+  if (options.threads < 1 || options.threads > 1024) {
+    return InvalidArgument("threads must be in [1, 1024], got {}", options.threads);
+  }
+  QUIRE_ASSIGN_OR_RETURN(const cpu::IsaLevel isa, cpu::SelectIsa(options.isa));
+  return std::make_unique<cpu::CpuBackend>(isa, options.threads);
+}
+
+}  // namespace quire::kernels

@@ -1,0 +1,100 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/check.h"
+
+namespace quire::kernels::cpu {
+namespace {
+
+// About 30 to 100 us of pauses (40 to 140 cycles each): longer than the single-threaded stretches
+// of a step, far shorter than a time slice.
+constexpr int kSpins = 2000;
+
+// Returns once `value` differs from `old`.
+std::uint32_t AwaitChange(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
+  for (int i = 0; i < kSpins; ++i) {
+    const std::uint32_t now = value.load(std::memory_order_acquire);
+    if (now != old) return now;
+    __builtin_ia32_pause();
+  }
+  value.wait(old, std::memory_order_acquire);
+  return value.load(std::memory_order_acquire);
+}
+
+// Gives thread i the processor i places after the caller's, if there is one for everybody. Only a
+// hint for the system: failing is fine.
+void PinThreads(std::vector<std::thread>& threads) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return;
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &mask)) cpus.push_back(cpu);
+  }
+  if (cpus.size() < threads.size() + 1) return;
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpus[i + 1], &one);
+    pthread_setaffinity_np(threads[i].native_handle(), sizeof(one), &one);
+  }
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int num_threads) {
+  QUIRE_CHECK(num_threads >= 1) << num_threads;
+  threads_.reserve(static_cast<std::size_t>(num_threads - 1));
+  for (int worker = 1; worker < num_threads; ++worker) {
+    threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+  }
+  PinThreads(threads_);
+}
+
+ThreadPool::~ThreadPool() {
+  call_ = nullptr;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::Run(std::int64_t num_items, void* context, Call call) {
+  if (threads_.empty() || num_items <= 1) {
+    for (std::int64_t item = 0; item < num_items; ++item) call(context, item, 0);
+    return;
+  }
+  num_items_ = num_items;
+  context_ = context;
+  call_ = call;
+  next_item_.store(0, std::memory_order_relaxed);
+  running_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  TakeItems(0);
+  for (std::uint32_t left = running_.load(std::memory_order_acquire); left != 0;) {
+    left = AwaitChange(running_, left);
+  }
+}
+
+void ThreadPool::TakeItems(int worker) {
+  const std::int64_t num_items = num_items_;
+  for (;;) {
+    const std::int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
+    if (item >= num_items) return;
+    call_(context_, item, worker);
+  }
+}
+
+void ThreadPool::WorkerLoop(int worker) {
+  std::uint32_t seen = 0;
+  for (;;) {
+    seen = AwaitChange(generation_, seen);
+    if (call_ == nullptr) return;
+    TakeItems(worker);
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
+  }
+}
+
+}  // namespace quire::kernels::cpu
