@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,8 +20,11 @@
 namespace quire::engine::text {
 
 struct EncodeOptions {
-  bool parse_special = false;  // Control tokens in the text become control ids.
-  bool add_special = false;    // Put BOS / EOS where the tokenizer's rules say.
+  // Control tokens in the text become control ids. Off: they are plain text. (Added tokens that are
+  // not marked special, like Qwen's <think>, are recognised either way.)
+  bool parse_special = false;
+  // Put BOS / EOS where the tokenizer's rules say; a BOS that is there already is not doubled.
+  bool add_special = false;
 };
 
 class Tokenizer {
@@ -32,12 +36,18 @@ class Tokenizer {
   virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
                                                       const EncodeOptions& options) const = 0;
 
+  // The segments' texts joined and encoded as one, with control tokens recognised only inside runs
+  // of template segments; nothing is added. INVALID_ARGUMENT names the segment that is not UTF-8.
+  virtual absl::StatusOr<std::vector<TokenId>> EncodeSegments(
+      std::span<const PromptSegment> segments) const = 0;
+
   // The bytes a token stands for (not always whole UTF-8). Empty for ids outside the vocabulary.
   virtual std::string_view TokenBytes(TokenId id) const = 0;
   // Tokens marked special: left out of text when skip_special_tokens is set.
   virtual bool IsSpecial(TokenId id) const = 0;
 
   virtual std::int32_t vocab_size() const = 0;
+  virtual bool adds_bos() const = 0;  // With add_special.
   virtual std::optional<TokenId> bos_id() const = 0;
   virtual std::optional<TokenId> eos_id() const = 0;  // The one the tokenizer's files name.
 };
@@ -46,7 +56,8 @@ class Tokenizer {
 std::string Decode(const Tokenizer& tokenizer, const std::vector<TokenId>& ids,
                    bool skip_special_tokens);
 
-// Encodes a rendered chat: control tokens only where the template put them.
+// Encodes a rendered chat: control tokens only where the template put them, and exactly one BOS if
+// the tokenizer's rules or the template want one.
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
                                                 const std::vector<PromptSegment>& segments);
 
@@ -58,7 +69,7 @@ struct TokenizerTables {
   std::vector<std::int32_t> token_types;  // 1 normal, 3 control, 4 user defined, …
   std::vector<std::string> merges;        // "left right"
   std::optional<TokenId> bos, eos, unk, pad;
-  bool add_bos = false, add_eos = false;
+  std::optional<bool> add_bos, add_eos;  // Unset: what `pre` implies (llama-bpe: BOS).
 };
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromTables(TokenizerTables tables);
