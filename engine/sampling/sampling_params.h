@@ -13,6 +13,15 @@
 
 namespace quire::engine::sampling {
 
+// Bounds that Validate enforces on what a request may carry.
+inline constexpr std::int32_t kMaxBranches = 16384;
+inline constexpr std::size_t kMaxStopStrings = 16;
+inline constexpr std::size_t kMaxStopStringBytes = 1024;
+inline constexpr std::size_t kMaxStopTokenIds = 1024;
+inline constexpr std::size_t kMaxBadWords = 128;
+inline constexpr std::size_t kMaxBadWordBytes = 1024;
+inline constexpr std::size_t kMaxBadWordTokens = 1024;  // All of a request's bad words together.
+
 struct SamplingParams {
   std::int32_t n = 1;
   std::optional<double> temperature;  // Unset: the model's default, else 1. Below 1e-5: greedy.
@@ -42,7 +51,8 @@ struct SamplingParams {
   bool skip_special_tokens = true;
 
   // INVALID_ARGUMENT naming the first offending field (and its value) for anything out of range,
-  // NaN or infinite, contradictory, or outside a vocabulary of `vocab_size`.
+  // NaN or infinite, contradictory, or outside a vocabulary of `vocab_size`. Unset fields pass:
+  // call it on resolved parameters.
   absl::Status Validate(std::int32_t vocab_size) const;
 };
 
