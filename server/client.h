@@ -44,7 +44,7 @@ struct CallOptions {
 struct CallOutcome {
   absl::Status status;                        // Code and message as the server sent them.
   std::optional<absl::Duration> retry_after;  // The server's hint, with RESOURCE_EXHAUSTED.
-  std::int32_t num_tries = 1;
+  std::int32_t num_tries = 0;
 };
 
 // A live streaming call.
@@ -77,6 +77,7 @@ class Client {
 
   // Unary calls; they wait for the answer, kDefaultTimeout unless said otherwise.
   static constexpr absl::Duration kDefaultTimeout = absl::Seconds(10);
+  // Never retried, whatever the options say.
   absl::StatusOr<v1::GenerateUnaryResponse> GenerateUnary(const v1::GenerateRequest& request,
                                                           const CallOptions& options);
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
