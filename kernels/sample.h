@@ -5,6 +5,16 @@
 // then allowed ids, banned ids, bias, repetition / frequency / presence penalties, temperature,
 // min_p, top_k, top_p, draw. Ties go to the lowest id. exp and log are our own, so the same logits
 // give the same token on every processor.
+//
+// With weight w = e^((logit - best) / temperature), so that the best token has weight 1 however
+// small the temperature:
+//   min_p keeps w >= min_p;
+//   top_k keeps the k first of the order "weight descending, id ascending" (exactly k, also when
+//     logits tie: top_k 1 is arg-max);
+//   top_p keeps, in the same order, each token before which less than top_p of the weight left by
+//     min_p and top_k has been passed (at least one);
+//   the draw walks the kept tokens by ascending id and takes the first at which the cumulative
+//     weight exceeds uniform times the whole.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +62,7 @@ struct TokenLogprob {
 };
 
 struct SampleResult {
-  // False when a logit is NaN or no token may be chosen; then nothing else is valid.
+  // False when a logit is NaN or +infinity or no token may be chosen; then nothing else is valid.
   bool ok = false;
   TokenId token = -1;
   float logprob = 0;
@@ -61,8 +71,14 @@ struct SampleResult {
   std::vector<TokenLogprob> top;  // [num_logprobs], best first, ties by lowest id.
 };
 
-// Overwrites `logits` [vocab]. `scratch` is reused between calls to avoid allocation.
-void SampleOne(std::span<float> logits, const SampleRow& row, std::vector<std::int32_t>& scratch,
+// Memory that calls of one thread share, to avoid allocation.
+struct SampleScratch {
+  std::vector<std::int32_t> ids;
+  std::vector<float> raw;
+};
+
+// Overwrites `logits` [vocab].
+void SampleOne(std::span<float> logits, const SampleRow& row, SampleScratch& scratch,
                SampleResult& result);
 
 }  // namespace quire::kernels

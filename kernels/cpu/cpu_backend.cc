@@ -98,8 +98,8 @@ class CpuBackend final : public Backend {
   const IsaTable& table_;
   ThreadPool pool_;
   AttentionOps attention_;
-  std::vector<std::vector<std::int32_t>> sample_scratch_ =
-      std::vector<std::vector<std::int32_t>>(static_cast<std::size_t>(pool_.num_threads()));
+  std::vector<SampleScratch> sample_scratch_ =
+      std::vector<SampleScratch>(static_cast<std::size_t>(pool_.num_threads()));
 };
 
 }  // namespace
