@@ -49,11 +49,11 @@ struct SampleRow {
   double uniform = 0.5;  // In (0, 1): where in the cumulative distribution to draw.
   // Log-probabilities wanted beside the chosen token's: -1 none at all, 0 only the chosen token's.
   std::int32_t num_logprobs = -1;
-  std::span<const TokenCount> output_counts;  // Distinct generated tokens and how often.
-  std::span<const TokenId> prompt_tokens;     // Distinct prompt tokens (repetition penalty only).
-  std::span<const TokenBias> bias;
-  std::span<const TokenId> banned;         // May not be chosen (bad words, min_tokens).
-  std::span<const std::uint64_t> allowed;  // Bit mask over the vocabulary; empty: all allowed.
+  std::span<const TokenCount> output_counts = {};  // Distinct generated tokens and how often.
+  std::span<const TokenId> prompt_tokens = {};  // Distinct prompt tokens (repetition penalty only).
+  std::span<const TokenBias> bias = {};
+  std::span<const TokenId> banned = {};         // May not be chosen (bad words, min_tokens).
+  std::span<const std::uint64_t> allowed = {};  // Bit mask over the vocabulary; empty: all allowed.
 };
 
 struct TokenLogprob {
