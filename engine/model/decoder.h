@@ -6,7 +6,7 @@
 
 #include <functional>
 #include <memory>
-#include <span>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/model/model.h"
@@ -14,21 +14,21 @@
 
 namespace quire::engine::model {
 
-// How matrices are kept. kAuto keeps what the file stores when a group format matches it exactly
-// (Q4_0, Q4_1: int4_g32; Q8_0: int8_g32), else bf16 for 16-bit files and f32 for f32 ones.
+// How matrices are kept. kAuto keeps every weight exactly, in the fewest bytes: Q4_0 and Q4_1 as
+// int4_g32, Q8_0 as int8_g32, BF16 as bf16, F32 and F16 as f32 (bf16 would round F16 values).
 enum class WeightDtype { kAuto, kF32, kBf16 };
 
 struct DecoderOptions {
   WeightDtype weight_dtype = WeightDtype::kAuto;
   std::int32_t max_batched_tokens = 2048;  // Rows of a step at most.
   std::int32_t max_logits_rows = 64;       // Rows of logits made at a time.
-  std::int32_t max_positions = 0;          // 0: the model's own.
+  std::int32_t max_positions = 0;          // 0: the model's own, which is also the limit.
 };
 
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  // Called with (done, total) bytes of weights while packing; may be empty.
+  // Called with (done, total) weights (parameters) while packing; may be empty.
   using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
   static absl::StatusOr<std::unique_ptr<Decoder>> Load(const ModelFiles& files,
                                                        kernels::Backend& backend,
@@ -36,7 +36,8 @@ class Decoder {
                                                        const Progress& progress);
 
   // Runs all layers over the batch, writing K and V into `cache`; keeps the final hidden state of
-  // batch.logits_rows for Logits.
+  // batch.logits_rows for Logits. REQUIRES: at most max_batched_tokens tokens, positions below
+  // max_positions. Does not execute batch.copies.
   virtual void Forward(const kernels::BatchView& batch, kernels::KvCache& cache) = 0;
   // Logits of logits rows [first, first + count) of the last Forward, count <= max_logits_rows. The
   // result is valid until the next call. [count, vocab_size]

@@ -1,8 +1,11 @@
 // A model as it lies on disk, opened and checked: hyperparameters, tensors, tokenizer, defaults.
 //
-// A GGUF file or a Hugging Face folder (config.json, *.safetensors, tokenizer.json). Files are
-// memory-mapped and every size in them is checked before it is used; errors name the file and the
-// key, tensor or offset.
+// A GGUF file or a Hugging Face folder (config.json, *.safetensors, tokenizer.json). Every size in
+// a file is checked before it is used; errors name the file and the key, tensor or offset.
+//
+// Tensor bytes are copied out of the file when they are asked for (pread; nothing is mapped): a
+// file that is cut or rewritten while it is being loaded gives DATA_LOSS, and once a Decoder is
+// loaded whatever happens to the file has no effect.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/kv_geometry.h"
 #include "engine/sampling/sampling_params.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/backend.h"
@@ -31,6 +35,8 @@ struct RopeConfig {
   double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
   std::int32_t original_max_positions = 0;                     // llama3, yarn
   double beta_fast = 32, beta_slow = 1, attention_factor = 0;  // yarn; 0: derived
+  // Each inverse frequency is divided by its factor (GGUF's rope_freqs); empty: all 1.
+  std::vector<float> frequency_factors;  // [rotary_dim / 2]
 };
 
 // Hyperparameters of a decoder of the Llama family.
@@ -44,12 +50,16 @@ struct ModelConfig {
   std::int32_t head_dim = 0;
   std::int32_t vocab_size = 0;
   std::int32_t max_positions = 0;
+  std::int32_t sliding_window = 0;  // Keys that a query sees, itself included; 0: all.
   float rms_norm_epsilon = 1e-5F;
   RopeConfig rope;
   kernels::Activation activation = kernels::Activation::kSilu;
-  bool tie_embeddings = false;
+  bool tie_embeddings = false;  // The head is the embedding; there is no weight "head".
   std::int64_t num_parameters = 0;
 };
+
+// The KV cache that the model needs, with K and V stored alike.
+KvGeometry KvGeometryFor(const ModelConfig& config, std::int32_t block_size, KvDtype dtype);
 
 struct TensorInfo {
   std::string name;
@@ -66,17 +76,25 @@ class ModelFiles {
   virtual std::string_view format() const = 0;  // "gguf", "safetensors"
   virtual std::string_view name() const = 0;    // general.name or the folder's name
 
-  // The matrix called `name` in the family's own naming ("layers.3.q_proj", "embed", "head", …; see
-  // weight_names.h). Lives as long as this object. NOT_FOUND names what is missing.
-  virtual absl::StatusOr<const kernels::MatrixSource*> Matrix(std::string_view name) const = 0;
+  // A copy of the matrix called `name` in the family's own naming ("layers.3.q_proj", "embed",
+  // "head", …; see weight_names.h), independent of this object. NOT_FOUND names what is missing.
+  virtual absl::StatusOr<std::unique_ptr<kernels::MatrixSource>> Matrix(
+      std::string_view name) const = 0;
   // A vector (norm gain), as f32.
   virtual absl::StatusOr<std::vector<float>> Vector(std::string_view name) const = 0;
+  // The element type of a matrix or vector, as TensorInfo::type; empty when there is none.
+  virtual std::string_view MatrixType(std::string_view name) const = 0;
 
   // Null when the files hold none; an error when they hold one that is not supported.
   virtual absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer() const = 0;
   virtual std::string_view chat_template() const = 0;  // Jinja source, or empty.
+  // Every end-of-sequence id that the files name: the union of config.json's and
+  // generation_config.json's (ids or lists), or of GGUF's eos, eot and eom keys. The one that
+  // tokenizer_config.json names is Tokenizer::eos_id(); StartEngine adds it.
   virtual const std::vector<TokenId>& eos_token_ids() const = 0;
   virtual const sampling::SamplingDefaults& sampling_defaults() const = 0;
+  // What the user should know but need not stop for: unknown tensors, an ignored head, ….
+  virtual const std::vector<std::string>& warnings() const = 0;
 };
 
 // Opens `path` (a .gguf file or a folder) and checks that every tensor that the architecture needs
