@@ -1,0 +1,172 @@
+// Gives sequences their KV blocks: finds cached prefixes, admits, extends, forks and releases, and
+// indexes what has been computed so that later sequences find it.
+//
+//   SequenceBlocks blocks = manager.NewSequence(salt);
+//   manager.Admit(&blocks, tokens, {});          // Cached prefix + blocks for the rest.
+//   ... compute tokens [blocks.num_computed_tokens(), tokens.size()) ...
+//   manager.Commit(&blocks, tokens, tokens.size());
+//   manager.Extend(&blocks, tokens.size() + 1, &copies);
+//   ... execute copies, compute one more token, FinishCopies, Commit, ...
+//   manager.Release(&blocks);                    // Full blocks stay Cached.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "block_manager/block_pool.h"
+#include "block_manager/cache_salt.h"
+#include "block_manager/copy_order.h"
+#include "block_manager/prefix_index.h"
+#include "block_manager/sequence_blocks.h"
+#include "block_manager/stats.h"
+
+namespace quire::block_manager {
+
+struct BlockManagerOptions {
+  std::int64_t num_blocks = 0;   // The pool's capacity.
+  std::int32_t block_size = 16;  // Token slots per block; a power of two, at most 256.
+  bool enable_prefix_caching = true;
+  // Speed depends on these two, results never: hits are verified.
+  PrefixHash hash = HashPrefixKey;
+  std::uint64_t hash_seed = 0;
+
+  // Names the offending flag in its message.
+  absl::Status Validate() const;
+};
+
+// Whether blocks can be had. Anything but kNow changed nothing.
+enum class Verdict {
+  kNow,
+  kNotNow,  // When others give blocks back.
+  kNever,   // The whole pool would not do.
+};
+
+struct AdmitOptions {
+  bool use_prefix_cache = true;
+  std::int64_t keep_available = 0;  // Blocks that must still be available afterwards.
+};
+
+// Ownership: owns the pool and the index; SequenceBlocks own shares and must not outlive it.
+// Thread: the engine thread only.
+// Invariants: (1) active + cached + free == capacity after every call. (2) A block is indexed iff
+// the pool calls it reusable. (3) Only full, computed blocks are indexed, each content once: a
+// sequence that computed a content again adopts the indexed block and frees its own.
+class BlockManager {
+ public:
+  // REQUIRES: options.Validate().ok().
+  explicit BlockManager(const BlockManagerOptions& options);
+
+  // A sequence without blocks that shares prefixes within `salt`.
+  SequenceBlocks NewSequence(const CacheSalt& salt);
+
+  // The cached blocks that a sequence of these tokens can start with. Never all of it: at least
+  // the last token is left to compute.
+  std::vector<BlockId> Match(const SequenceBlocks& sequence, std::span<const TokenId> tokens) const;
+
+  // Gives a sequence without blocks its cached prefix and blocks for all the rest of `tokens`.
+  // Afterwards num_computed_tokens() is the length of the prefix.
+  [[nodiscard]] Verdict Admit(SequenceBlocks* sequence, std::span<const TokenId> tokens,
+                              const AdmitOptions& options);
+
+  // Makes positions [num_computed_tokens, end_position) writable: adds blocks, and replaces shared
+  // ones by copies, whose orders it appends to `copies`. Source and copy of an order stay untouched
+  // until FinishCopies; the last owner of a block writes in place.
+  [[nodiscard]] Verdict Extend(SequenceBlocks* sequence, std::int32_t end_position,
+                               std::vector<CopyOrder>* copies);
+  // The step that executes all copy orders given so far is over.
+  void FinishCopies() { pool_.ReleaseHolds(); }
+
+  // Books that `tokens` [0, num_computed_tokens) are computed, and indexes the blocks filled by it.
+  // REQUIRES: their slots exist; num_computed_tokens did not shrink.
+  void Commit(SequenceBlocks* sequence, std::span<const TokenId> tokens,
+              std::int32_t num_computed_tokens);
+
+  // A second sequence that shares all blocks of the first.
+  SequenceBlocks Fork(const SequenceBlocks& sequence);
+
+  // Gives back the blocks wholly left of `position`, which no later token will look at.
+  void SlideWindow(SequenceBlocks* sequence, std::int32_t position);
+
+  // Gives all blocks back; the sequence may be admitted again.
+  void Release(SequenceBlocks* sequence);
+
+  // Forgets all cached content that no sequence uses; returns how many blocks became free.
+  std::int64_t ResetPrefixCache() { return pool_.DropAllCached(); }
+
+  std::int32_t block_size() const { return block_size_; }
+  std::int64_t capacity() const { return pool_.capacity(); }
+  std::int64_t num_available() const { return pool_.num_available(); }
+  std::int64_t BlocksForTokens(std::int64_t num_tokens) const {
+    return (num_tokens + block_size_ - 1) / block_size_;
+  }
+
+  BlockStats stats() const;
+  struct BlockInfo {
+    BlockState state = BlockState::kFree;
+    std::int32_t owners = 0;
+  };
+  std::vector<BlockInfo> BlockInfos() const;  // [capacity]
+
+  // Recounts everything from scratch and names the first thing that is wrong. `sequences` are all
+  // that have blocks of this manager. O(capacity + blocks of the sequences).
+  absl::Status Audit(std::span<const SequenceBlocks* const> sequences) const;
+
+ private:
+  friend class ExtendDemand;
+
+  // Keeps the index in step with the pool.
+  class IndexEraser final : public BlockPool::EvictionObserver {
+   public:
+    explicit IndexEraser(PrefixIndex* index) : index_(index) {}
+    void OnEvict(BlockId id) override { index_->Erase(id); }
+
+   private:
+    PrefixIndex* index_;
+  };
+
+  void MatchInto(const SequenceBlocks& sequence, std::span<const TokenId> tokens,
+                 std::vector<BlockId>* hits) const;
+  void AppendNewBlocks(BlockTable* table, std::int64_t count);
+  void CopyForWriting(BlockTable* table, std::int32_t index, std::vector<CopyOrder>* copies);
+  void IndexNextBlock(SequenceBlocks* sequence, std::span<const TokenId> tokens);
+  PrefixKey KeyOfBlock(const SequenceBlocks& sequence, const BlockIdentity& parent,
+                       std::span<const TokenId> tokens, std::int32_t ordinal) const;
+  bool IsShared(BlockId id) const { return pool_.owners(id) > 1; }
+  // The blocks of the table that positions [num_computed_tokens, end_position) fall into.
+  std::span<const BlockId> WrittenBlocks(const SequenceBlocks& sequence,
+                                         std::int32_t end_position) const;
+  std::int64_t MissingBlocks(const SequenceBlocks& sequence, std::int32_t end_position) const;
+  absl::Status AuditSequence(const SequenceBlocks& sequence) const;
+
+  const std::int32_t block_size_;
+  const bool enable_prefix_caching_;
+  SaltRegistry salts_;
+  PrefixIndex index_;
+  IndexEraser index_eraser_;
+  BlockPool pool_;
+  std::int64_t copies_on_write_ = 0;
+  std::vector<BlockId> hits_;         // Scratch of Admit.
+  std::vector<BlockRef> new_blocks_;  // Scratch of AppendNewBlocks; empty between calls.
+};
+
+// How many blocks a set of Extend calls would take together, exactly: of the owners of a shared
+// block that all write to it, the last one needs no copy.
+class ExtendDemand {
+ public:
+  explicit ExtendDemand(const BlockManager* manager) : manager_(manager) {}
+  void Clear();
+  // REQUIRES: each sequence is added once.
+  void Add(const SequenceBlocks& sequence, std::int32_t end_position);
+  std::int64_t num_blocks() const { return num_blocks_; }
+
+ private:
+  const BlockManager* manager_;
+  std::int64_t num_blocks_ = 0;
+  absl::flat_hash_map<BlockId, std::int32_t> writers_;  // Of the shared blocks seen.
+};
+
+}  // namespace quire::block_manager

@@ -1,0 +1,181 @@
+#include "block_manager/block_pool.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/status.h"
+
+namespace quire::block_manager {
+
+BlockPool::BlockPool(std::int64_t capacity, EvictionObserver* observer)
+    : blocks_(static_cast<std::size_t>(capacity)), observer_(observer) {
+  QUIRE_CHECK(capacity >= 1 && capacity <= std::numeric_limits<std::int32_t>::max());
+  for (auto i = static_cast<std::int32_t>(capacity); i-- > 0;) PushFree(BlockId{i});
+}
+
+BlockPool::~BlockPool() {
+  ReleaseHolds();
+  QUIRE_CHECK(num_shares_ == 0) << num_shares_ << " block shares outlive their pool";
+}
+
+bool BlockPool::Allocate(std::span<BlockRef> out) {
+  if (static_cast<std::int64_t>(out.size()) > num_available()) return false;
+  for (BlockRef& ref : out) {
+    if (free_head_ == kNone) ++evictions_;
+    const BlockId id = free_head_ != kNone ? TakeFree() : DropOldestCached();
+    block(id).owners = 1;
+    ++num_shares_;
+    ref = BlockRef(this, id);
+  }
+  allocations_ += static_cast<std::int64_t>(out.size());
+  peak_active_ = std::max(peak_active_, num_active());
+  return true;
+}
+
+void BlockPool::MarkReusable(BlockId id) {
+  QUIRE_DCHECK(block(id).owners > 0);
+  block(id).reusable = true;
+}
+
+std::int64_t BlockPool::DropAllCached() {
+  const std::int64_t count = num_cached_;
+  while (lru_oldest_ != kNone) PushFree(DropOldestCached());
+  return count;
+}
+
+void BlockPool::Hold(BlockId id) {
+  Block& b = block(id);
+  QUIRE_DCHECK(b.owners > 0);
+  if (b.held) return;
+  b.held = true;
+  ++b.owners;
+  held_.push_back(id);
+}
+
+void BlockPool::ReleaseHolds() {
+  for (const BlockId id : held_) {
+    block(id).held = false;
+    DropShare(id);
+  }
+  held_.clear();
+}
+
+void BlockPool::SetFilled(BlockId id, std::int32_t num_slots) {
+  Block& b = block(id);
+  QUIRE_DCHECK(b.owners > 0);
+  filled_slots_ += num_slots - b.filled;
+  b.filled = static_cast<std::uint16_t>(num_slots);
+}
+
+BlockState BlockPool::state(BlockId id) const {
+  const Block& b = block(id);
+  if (b.owners > 0) return BlockState::kActive;
+  return b.reusable ? BlockState::kCached : BlockState::kFree;
+}
+
+void BlockPool::AddShare(BlockId id) {
+  Block& b = block(id);
+  if (b.owners++ > 0) return;
+  QUIRE_DCHECK(b.reusable) << "block " << id.value() << " is free";
+  Unlink(id);
+  filled_slots_ += b.filled;
+  peak_active_ = std::max(peak_active_, num_active());
+}
+
+// The last owner is gone.
+void BlockPool::Deactivate(BlockId id) {
+  Block& b = block(id);
+  filled_slots_ -= b.filled;
+  if (b.reusable) {
+    PushMostRecent(id);
+  } else {
+    b.filled = 0;
+    PushFree(id);
+  }
+}
+
+BlockId BlockPool::TakeFree() {
+  const BlockId id{free_head_};
+  free_head_ = block(id).next;
+  --num_free_;
+  return id;
+}
+
+BlockId BlockPool::DropOldestCached() {
+  const BlockId id{lru_oldest_};
+  observer_->OnEvict(id);
+  Unlink(id);
+  block(id).reusable = false;
+  block(id).filled = 0;
+  return id;
+}
+
+void BlockPool::PushFree(BlockId id) {
+  block(id).next = free_head_;
+  free_head_ = id.value();
+  ++num_free_;
+}
+
+void BlockPool::PushMostRecent(BlockId id) {
+  Block& b = block(id);
+  b.previous = lru_newest_;
+  b.next = kNone;
+  (lru_newest_ == kNone ? lru_oldest_ : block(BlockId{lru_newest_}).next) = id.value();
+  lru_newest_ = id.value();
+  ++num_cached_;
+}
+
+void BlockPool::Unlink(BlockId id) {
+  const Block& b = block(id);
+  (b.previous == kNone ? lru_oldest_ : block(BlockId{b.previous}).next) = b.next;
+  (b.next == kNone ? lru_newest_ : block(BlockId{b.next}).previous) = b.previous;
+  --num_cached_;
+}
+
+absl::Status BlockPool::Audit() const {
+  std::int64_t free = 0, cached = 0, shares = 0, held = 0, filled = 0;
+  for (const Block& b : blocks_) {
+    if (b.owners < (b.held ? 1 : 0)) return Internal("a block has {} owners", b.owners);
+    held += b.held ? 1 : 0;
+    shares += b.owners - (b.held ? 1 : 0);
+    if (b.owners > 0) {
+      filled += b.filled;
+    } else {
+      ++(b.reusable ? cached : free);
+    }
+  }
+  if (free != num_free_ || cached != num_cached_) {
+    return Internal("{} blocks free and {} cached, but the counters say {} and {}", free, cached,
+                    num_free_, num_cached_);
+  }
+  if (shares != num_shares_ || held != static_cast<std::int64_t>(held_.size())) {
+    return Internal("{} shares and {} holds, but the counters say {} and {}", shares, held,
+                    num_shares_, held_.size());
+  }
+  if (filled != filled_slots_) {
+    return Internal("{} filled slots, but the counter says {}", filled, filled_slots_);
+  }
+  // Each list holds exactly the blocks of its state: right states, right length, no cycle.
+  std::int64_t length = 0;
+  for (std::int32_t i = free_head_; i != kNone; i = blocks_[static_cast<std::size_t>(i)].next) {
+    if (state(BlockId{i}) != BlockState::kFree || ++length > free) {
+      return Internal("the free list is corrupt at block {}", i);
+    }
+  }
+  if (length != free) return Internal("the free list has {} of {} free blocks", length, free);
+  length = 0;
+  std::int32_t previous = kNone;
+  for (std::int32_t i = lru_oldest_; i != kNone; i = blocks_[static_cast<std::size_t>(i)].next) {
+    if (state(BlockId{i}) != BlockState::kCached || ++length > cached ||
+        blocks_[static_cast<std::size_t>(i)].previous != previous) {
+      return Internal("the LRU list is corrupt at block {}", i);
+    }
+    previous = i;
+  }
+  if (length != cached || previous != lru_newest_) {
+    return Internal("the LRU list has {} of {} cached blocks", length, cached);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::block_manager
