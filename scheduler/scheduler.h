@@ -14,8 +14,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -59,10 +58,10 @@ struct NewSequence {
 };
 
 struct SchedulerStats {
-  std::int32_t num_running = 0;
+  std::int32_t num_running = 0;  // Branches; those that have not forked yet are counted, too.
   std::int32_t num_waiting = 0;
-  std::int64_t num_waiting_tokens = 0;
-  std::int64_t num_preemptions = 0;  // Since start, as all below.
+  std::int64_t num_waiting_tokens = 0;  // Known tokens of the waiting sequences.
+  std::int64_t num_preemptions = 0;     // Since start, as all below.
   std::int64_t recomputed_tokens = 0;
   std::int64_t prefix_query_tokens = 0;  // Counted once per admission, not per attempt.
   std::int64_t prefix_hit_tokens = 0;
@@ -79,14 +78,16 @@ class Scheduler {
   ~Scheduler();
 
   // INVALID_ARGUMENT, with both numbers, when the prompt plus one token can never fit max_model_len
-  // or the pool. Const and cheap, so that it can be asked before a request is queued.
-  absl::Status CheckFits(std::int64_t num_prompt_tokens) const;
+  // or the pool, or more branches are asked for than can run at once. Const, cheap and independent
+  // of what is running, so that it can be asked before a request is queued.
+  absl::Status CheckFits(std::int64_t num_prompt_tokens, std::int32_t num_branches = 1) const;
 
-  // Queues a sequence. REQUIRES: CheckFits passed; the id is new.
+  // Queues a sequence. REQUIRES: CheckFits passed; the ids are new.
   void Add(NewSequence sequence);
 
   // Removes a waiting or running sequence; its blocks are back when this returns. Unknown ids
-  // (already finished) are ignored. Its forks, if not yet forked, go with it.
+  // (already finished) are ignored. Its forks, if not yet forked, go with it; such a fork can also
+  // be cancelled alone.
   void Cancel(SequenceId id);
 
   // Plans the next step. The plan stays valid until Apply or Abandon.
@@ -104,8 +105,7 @@ class Scheduler {
   absl::Time next_deadline() const;
   SchedulerStats stats() const;
 
-  // For the block map: calls visit(id, num_tokens, num_computed_tokens, block table) per running
-  // sequence.
+  // For the block map. The tables are valid until the next call of a non-const method.
   struct SequenceView {
     SequenceId id;
     std::int32_t num_tokens;
@@ -114,6 +114,10 @@ class Scheduler {
   };
   std::vector<SequenceView> RunningSequences() const;
 
+  // Recounts everything from scratch, block manager included, and names the first thing that is
+  // wrong. REQUIRES: no other scheduler uses the same block manager.
+  absl::Status Audit() const;
+  // Dies if Audit finds anything.
   void CheckInvariants() const;
 
  private:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "block_manager/copy_order.h"
 
 namespace quire::scheduler {
 
@@ -35,17 +36,16 @@ struct ScheduledSequence {
   std::int32_t first_position = 0;       // Position of the table's first slot (sliding windows).
 };
 
-struct BlockCopyOrder {
-  BlockId source;
-  BlockId target;
-};
+using BlockCopyOrder = block_manager::CopyOrder;
 
-// Reported once, in the step in which a sequence is scheduled for the first time.
+// Reported once per queued sequence, in the step in which it is scheduled for the first time; forks
+// start with their parent's tokens and are not reported.
 struct Admission {
   SequenceId id;
   std::int32_t num_cached_tokens = 0;
 };
 
+// One for each branch: forks that have not forked yet end with their parent.
 struct Termination {
   SequenceId id;
   TerminalReason reason;
@@ -64,13 +64,14 @@ struct StepPlan {
 // What the engine made of one sampling sequence (or one fork of it).
 struct SequenceResult {
   SequenceId id;
-  std::vector<TokenId> new_tokens;  // 1 for plain decoding; several only with drafts.
+  std::vector<TokenId> new_tokens;  // 1 for plain decoding; several only with drafts; may be empty
+                                    // if finished.
   bool finished = false;            // Stop, length or error: release it.
 };
 
 struct StepResult {
-  // One entry for each sequence of the plan with `samples`, and one for each of its forks. A failed
-  // step is an empty result: see Scheduler::Abandon.
+  // One entry for each sequence of the plan with `samples`, and one for each of its forks; fastest
+  // in the plan's order. A failed step has no result: see Scheduler::Abandon.
   std::vector<SequenceResult> sequences;
 };
 

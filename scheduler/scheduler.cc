@@ -1,0 +1,248 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "scheduler/sequence_store.h"
+#include "scheduler/step_planner.h"
+
+namespace quire::scheduler {
+namespace {
+
+// Finds results by id; O(1) each when asked in the order in which they are stored.
+class ResultReader {
+ public:
+  explicit ResultReader(const StepResult& result) : results_(result.sequences) {}
+
+  // REQUIRES: there is a result for `id`.
+  const SequenceResult& Take(SequenceId id) {
+    for (std::size_t tries = 0; tries < results_.size(); ++tries) {
+      const SequenceResult& result = results_[next_];
+      next_ = (next_ + 1) % results_.size();
+      if (result.id == id) return result;
+    }
+    QUIRE_CHECK(false) << "no result for sequence " << id.value();
+    return results_.front();
+  }
+
+ private:
+  std::span<const SequenceResult> results_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+class Scheduler::Impl {
+ public:
+  Impl(const SchedulerOptions& options, block_manager::BlockManager* blocks)
+      : options_(options), blocks_(blocks), planner_(options, blocks, &store_, &stats_) {}
+
+  absl::Status CheckFits(std::int64_t num_prompt_tokens, std::int32_t num_branches) const;
+  void Add(NewSequence request);
+  void Cancel(SequenceId id);
+  const StepPlan& Schedule(absl::Time now);
+  void Apply(const StepResult& result);
+  std::vector<SequenceId> Abandon();
+  SchedulerStats stats() const;
+  absl::Status Audit() const;
+  const SequenceStore& store() const { return store_; }
+
+ private:
+  void Yield(Sequence* sequence, const SequenceResult& result);
+  void StartForks(Sequence* parent, ResultReader* results);
+
+  const SchedulerOptions options_;
+  block_manager::BlockManager* blocks_;
+  SequenceStore store_;
+  SchedulerStats stats_;
+  StepPlanner planner_;
+  StepPlan plan_;
+  bool plan_is_outstanding_ = false;
+};
+
+absl::Status Scheduler::Impl::CheckFits(std::int64_t num_prompt_tokens,
+                                        std::int32_t num_branches) const {
+  if (num_prompt_tokens < 1) return InvalidArgument("the prompt is empty");
+  if (num_prompt_tokens + 1 > options_.max_model_len) {
+    return InvalidArgument(
+        "a prompt of {} tokens leaves no room for a new one: max_model_len is {} tokens",
+        num_prompt_tokens, options_.max_model_len);
+  }
+  const std::int64_t slots = blocks_->capacity() * blocks_->block_size();
+  if (num_prompt_tokens + 1 > slots) {
+    return InvalidArgument(
+        "a prompt of {} tokens and one new token exceed the KV pool of {} slots ({} blocks of {})",
+        num_prompt_tokens, slots, blocks_->capacity(), blocks_->block_size());
+  }
+  if (num_branches < 1 || num_branches > options_.max_num_seqs) {
+    return InvalidArgument("n must be in [1, {}] (max-num-seqs), got {}", options_.max_num_seqs,
+                           num_branches);
+  }
+  return absl::OkStatus();
+}
+
+void Scheduler::Impl::Add(NewSequence request) {
+  const absl::Status fits = CheckFits(static_cast<std::int64_t>(request.prompt.size()),
+                                      1 + static_cast<std::int32_t>(request.forks.size()));
+  QUIRE_CHECK(fits.ok()) << AsStd(fits.message());
+  store_.Add(std::unique_ptr<Sequence>(new Sequence{
+      .id = request.id,
+      .pending_forks = std::move(request.forks),
+      .tokens = std::move(request.prompt),
+      .max_total_tokens = request.max_total_tokens,
+      .priority = options_.policy == Policy::kPriority ? request.priority : 0,
+      .arrival = request.arrival,
+      .deadline = request.deadline,
+      .bypass_prefix_cache = request.bypass_prefix_cache,
+      .blocks = blocks_->NewSequence(request.salt),
+  }));
+}
+
+void Scheduler::Impl::Cancel(SequenceId id) {
+  QUIRE_CHECK(!plan_is_outstanding_) << "Cancel between Schedule and Apply";
+  Sequence* const sequence = store_.Find(id);
+  if (sequence == nullptr) return;
+  if (sequence->id == id) {
+    store_.Remove(sequence);
+  } else {
+    store_.DropFork(sequence, id);
+  }
+}
+
+const StepPlan& Scheduler::Impl::Schedule(absl::Time now) {
+  QUIRE_CHECK(!plan_is_outstanding_) << "Schedule before Apply";
+  planner_.Plan(now, &plan_);
+  plan_is_outstanding_ = !plan_.empty();
+  return plan_;
+}
+
+void Scheduler::Impl::Apply(const StepResult& result) {
+  plan_is_outstanding_ = false;
+  blocks_->FinishCopies();
+  ResultReader results(result);
+  for (std::size_t i = 0; i < plan_.scheduled.size(); ++i) {
+    const ScheduledSequence& entry = plan_.scheduled[i];
+    Sequence* const sequence = planner_.scheduled()[i];
+    const std::int32_t num_computed = entry.first_token + entry.num_tokens;
+    blocks_->Commit(&sequence->blocks, sequence->tokens, num_computed);
+    sequence->max_computed_tokens = std::max(sequence->max_computed_tokens, num_computed);
+    if (!entry.samples) continue;
+    const SequenceResult& own = results.Take(entry.id);
+    StartForks(sequence, &results);
+    Yield(sequence, own);
+  }
+  plan_.scheduled.clear();
+}
+
+// The prompt of `parent` is computed: its pending forks become sequences of their own, which share
+// all of its blocks. Those that have finished with their first token never run.
+void Scheduler::Impl::StartForks(Sequence* parent, ResultReader* results) {
+  while (!parent->pending_forks.empty()) {
+    const SequenceId id = parent->pending_forks.front();
+    const SequenceResult& result = results->Take(id);
+    if (result.finished) {
+      store_.DropFork(parent, id);
+      continue;
+    }
+    Sequence* const fork =
+        store_.StartFork(parent, std::unique_ptr<Sequence>(new Sequence{
+                                     .id = id,
+                                     .tokens = parent->tokens,
+                                     .max_total_tokens = parent->max_total_tokens,
+                                     .priority = parent->priority,
+                                     .arrival = parent->arrival,
+                                     .deadline = parent->deadline,
+                                     .bypass_prefix_cache = parent->bypass_prefix_cache,
+                                     .blocks = blocks_->Fork(parent->blocks),
+                                     .was_admitted = true,
+                                     .max_computed_tokens = parent->max_computed_tokens,
+                                 }));
+    Yield(fork, result);
+  }
+}
+
+// Books the new tokens of a sequence that sampled.
+void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
+  if (result.finished) {
+    store_.Remove(sequence);
+    return;
+  }
+  QUIRE_CHECK(!result.new_tokens.empty()) << "no token for sequence " << result.id.value();
+  sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
+                          result.new_tokens.end());
+  sequence->decoding = true;
+  sequence->resuming = false;
+}
+
+std::vector<SequenceId> Scheduler::Impl::Abandon() {
+  plan_is_outstanding_ = false;
+  blocks_->FinishCopies();
+  std::vector<SequenceId> ids;
+  for (Sequence* sequence : planner_.scheduled().first(plan_.scheduled.size())) {
+    ids.push_back(sequence->id);
+    ids.insert(ids.end(), sequence->pending_forks.begin(), sequence->pending_forks.end());
+    store_.Remove(sequence);
+  }
+  plan_.scheduled.clear();
+  return ids;
+}
+
+SchedulerStats Scheduler::Impl::stats() const {
+  SchedulerStats stats = stats_;
+  stats.num_running = store_.running_slots();
+  stats.num_waiting = store_.waiting().num_branches();
+  stats.num_waiting_tokens = store_.waiting().num_tokens();
+  return stats;
+}
+
+absl::Status Scheduler::Impl::Audit() const {
+  QUIRE_RETURN_IF_ERROR(store_.Audit());
+  if (store_.running_slots() > options_.max_num_seqs) {
+    return Internal("{} sequences run, but max-num-seqs is {}", store_.running_slots(),
+                    options_.max_num_seqs);
+  }
+  std::vector<const block_manager::SequenceBlocks*> blocks;
+  for (const Sequence* sequence : store_.running()) {
+    if (sequence->num_uncomputed_tokens() < 1) {
+      return Internal("running sequence {} has nothing to compute", sequence->id.value());
+    }
+    blocks.push_back(&sequence->blocks);
+  }
+  return blocks_->Audit(blocks);
+}
+
+Scheduler::Scheduler(const SchedulerOptions& options, block_manager::BlockManager* blocks)
+    : impl_(std::make_unique<Impl>(options, blocks)) {}
+Scheduler::~Scheduler() = default;
+
+absl::Status Scheduler::CheckFits(std::int64_t num_prompt_tokens, std::int32_t num_branches) const {
+  return impl_->CheckFits(num_prompt_tokens, num_branches);
+}
+void Scheduler::Add(NewSequence sequence) { impl_->Add(std::move(sequence)); }
+void Scheduler::Cancel(SequenceId id) { impl_->Cancel(id); }
+const StepPlan& Scheduler::Schedule(absl::Time now) { return impl_->Schedule(now); }
+void Scheduler::Apply(const StepResult& result) { impl_->Apply(result); }
+std::vector<SequenceId> Scheduler::Abandon() { return impl_->Abandon(); }
+bool Scheduler::has_work() const { return !impl_->store().empty(); }
+absl::Time Scheduler::next_deadline() const { return impl_->store().next_deadline(); }
+SchedulerStats Scheduler::stats() const { return impl_->stats(); }
+absl::Status Scheduler::Audit() const { return impl_->Audit(); }
+
+void Scheduler::CheckInvariants() const {
+  const absl::Status status = Audit();
+  QUIRE_CHECK(status.ok()) << AsStd(status.message());
+}
+
+std::vector<Scheduler::SequenceView> Scheduler::RunningSequences() const {
+  std::vector<SequenceView> views;
+  for (const Sequence* sequence : impl_->store().running()) {
+    views.push_back({sequence->id, sequence->num_tokens(), sequence->num_computed_tokens(),
+                     sequence->blocks.table().blocks()});
+  }
+  return views;
+}
+
+}  // namespace quire::scheduler

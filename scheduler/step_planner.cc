@@ -1,0 +1,183 @@
+#include "scheduler/step_planner.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire::scheduler {
+
+using block_manager::Verdict;
+
+StepPlanner::StepPlanner(const SchedulerOptions& options, block_manager::BlockManager* blocks,
+                         SequenceStore* store, SchedulerStats* stats)
+    : options_(options),
+      blocks_(blocks),
+      store_(store),
+      stats_(stats),
+      admission_(options, blocks, store),
+      demand_(blocks) {}
+
+void StepPlanner::Plan(absl::Time now, StepPlan* plan) {
+  plan_ = plan;
+  plan->scheduled.clear();
+  plan->copies.clear();
+  plan->admitted.clear();
+  plan->preempted.clear();
+  plan->terminated.clear();
+  plan->num_tokens = 0;
+  scheduled_.clear();
+
+  EndExpired(now);
+  PlanOnce();
+  while (plan->empty() && !store_->empty()) {
+    ++stats_->no_progress_failures;
+    Terminate(store_->MostSenior(), TerminalReason::kNoProgress);
+    PlanOnce();
+  }
+  if (!plan->empty()) ++stats_->num_steps;
+}
+
+void StepPlanner::PlanOnce() {
+  token_budget_ = options_.max_num_batched_tokens;
+  const std::int64_t preemptions_before = stats_->num_preemptions;
+  EndOutgrown();
+  MakeRoomForDecodes();
+  ScheduleDecodes();
+  prefill_budget_ =
+      plan_->empty() ? token_budget_ : std::min(token_budget_, options_.max_prefill_tokens);
+  SchedulePrefills();
+  // Whoever was preempted just now would only come back to be preempted again.
+  if (stats_->num_preemptions == preemptions_before) AdmitWaiting();
+}
+
+void StepPlanner::EndExpired(absl::Time now) {
+  while (store_->next_deadline() <= now) {
+    Terminate(store_->NextToExpire(), TerminalReason::kDeadlineExceeded);
+  }
+}
+
+void StepPlanner::EndOutgrown() {
+  outgrown_.clear();
+  for (Sequence* sequence : store_->running()) {
+    if (blocks_->BlocksForTokens(sequence->num_tokens()) > blocks_->capacity()) {
+      outgrown_.push_back(sequence);
+    }
+  }
+  for (Sequence* sequence : outgrown_) Terminate(sequence, TerminalReason::kKvCapacity);
+}
+
+// Only decodes ask for blocks: a prefill got all of its blocks when it was admitted. If there is no
+// victim left, everybody but the most senior one is resuming; it then waits, without its work being
+// lost, for them to yield a token.
+void StepPlanner::MakeRoomForDecodes() {
+  while (true) {
+    demand_.Clear();
+    for (const Sequence* sequence : store_->running()) {
+      if (sequence->decoding) demand_.Add(sequence->blocks, sequence->num_tokens());
+    }
+    if (demand_.num_blocks() <= blocks_->num_available()) return;
+    Sequence* const victim = ChooseVictim(store_->running());
+    if (victim == nullptr) return;
+    Preempt(victim);
+  }
+}
+
+void StepPlanner::ScheduleDecodes() {
+  for (Sequence* sequence : store_->running()) {
+    if (!sequence->decoding || token_budget_ == 0) continue;
+    const std::int32_t num_tokens = std::min(sequence->num_uncomputed_tokens(), token_budget_);
+    const Verdict verdict = blocks_->Extend(
+        &sequence->blocks, sequence->num_computed_tokens() + num_tokens, &plan_->copies);
+    if (verdict != Verdict::kNow) continue;
+    Schedule(sequence, num_tokens);
+    stats_->scheduled_decode_tokens += num_tokens;
+  }
+}
+
+void StepPlanner::SchedulePrefills() {
+  prefills_.clear();
+  for (Sequence* sequence : store_->running()) {
+    if (!sequence->decoding) prefills_.push_back(sequence);
+  }
+  std::ranges::sort(prefills_,
+                    [](const Sequence* a, const Sequence* b) { return GoesBefore(*a, *b); });
+  for (Sequence* sequence : prefills_) {
+    if (prefill_budget_ == 0) return;
+    ScheduleChunk(sequence);
+  }
+}
+
+void StepPlanner::AdmitWaiting() {
+  outgrown_.clear();
+  admission_.BeginStep();
+  while (prefill_budget_ > 0) {
+    Sequence* const sequence = admission_.AdmitNext(&outgrown_);
+    if (sequence == nullptr) break;
+    ReportAdmission(sequence);
+    ScheduleChunk(sequence);
+  }
+  for (Sequence* sequence : outgrown_) Terminate(sequence, TerminalReason::kKvCapacity);
+}
+
+void StepPlanner::ScheduleChunk(Sequence* sequence) {
+  const std::int32_t num_tokens = std::min(sequence->num_uncomputed_tokens(), prefill_budget_);
+  const std::int32_t num_recomputed =
+      std::clamp(sequence->max_computed_tokens - sequence->num_computed_tokens(), 0, num_tokens);
+  Schedule(sequence, num_tokens);
+  prefill_budget_ -= num_tokens;
+  stats_->scheduled_prefill_tokens += num_tokens;
+  stats_->recomputed_tokens += num_recomputed;
+}
+
+void StepPlanner::Schedule(Sequence* sequence, std::int32_t num_tokens) {
+  const block_manager::BlockTable& table = sequence->blocks.table();
+  const std::int32_t first_token = sequence->num_computed_tokens();
+  const std::int32_t end = first_token + num_tokens;
+  const bool samples = end == sequence->num_tokens();
+  const auto num_blocks = static_cast<std::size_t>(table.index_of(end - 1) + 1);
+  plan_->scheduled.push_back({
+      .id = sequence->id,
+      .first_token = first_token,
+      .num_tokens = num_tokens,
+      .samples = samples,
+      .forks = samples ? sequence->pending_forks : std::vector<SequenceId>(),
+      .tokens = sequence->tokens,
+      .block_table = table.blocks().first(num_blocks),
+      .first_position = table.first_position(),
+  });
+  plan_->num_tokens += num_tokens;
+  token_budget_ -= num_tokens;
+  scheduled_.push_back(sequence);
+}
+
+void StepPlanner::ReportAdmission(Sequence* sequence) {
+  const std::int32_t num_cached = sequence->num_computed_tokens();
+  if (sequence->was_admitted) {
+    stats_->prefix_hit_tokens_after_preemption += num_cached;
+    return;
+  }
+  sequence->was_admitted = true;
+  plan_->admitted.push_back({sequence->id, num_cached});
+  if (sequence->bypass_prefix_cache) return;
+  stats_->prefix_query_tokens += sequence->num_tokens();
+  stats_->prefix_hit_tokens += num_cached;
+}
+
+void StepPlanner::Preempt(Sequence* sequence) {
+  blocks_->Release(&sequence->blocks);
+  sequence->decoding = false;
+  sequence->resuming = true;
+  store_->Requeue(sequence);
+  plan_->preempted.push_back(sequence->id);
+  ++stats_->num_preemptions;
+}
+
+void StepPlanner::Terminate(Sequence* sequence, TerminalReason reason) {
+  plan_->terminated.push_back({sequence->id, reason});
+  for (const SequenceId fork : sequence->pending_forks) {
+    plan_->terminated.push_back({fork, reason});
+  }
+  store_->Remove(sequence);
+}
+
+}  // namespace quire::scheduler
