@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/check.h"
+
 namespace quire::scheduler {
 
 using block_manager::Verdict;
@@ -20,36 +22,32 @@ void AdmissionControl::BeginStep() {
   passed_.clear();
 }
 
-Sequence* AdmissionControl::AdmitNext(std::vector<Sequence*>* outgrown) {
-  while (next_ != store_->waiting().end() && passed_.size() <= kMaxPassedPerStep) {
+Sequence* AdmissionControl::AdmitNext() {
+  for (; next_ != store_->waiting().end() && passed_.size() < kMaxPassedPerStep; ++next_) {
     // Every sequence takes a slot and at least one block.
     if (store_->running_slots() >= max_num_seqs_) return nullptr;
     if (blocks_->num_available() <= BlocksToKeep()) return nullptr;
 
     Sequence* const sequence = *next_;
-    switch (TryAdmit(sequence)) {
-      case Verdict::kNow:
-        for (Sequence* passed : passed_) ++passed->times_overtaken;
-        next_ = store_->Start(next_);
-        return sequence;
-      case Verdict::kNotNow:
-        if (sequence->times_overtaken >= max_overtakes_) return nullptr;
-        passed_.push_back(sequence);
-        break;
-      case Verdict::kNever:
-        outgrown->push_back(sequence);
-        break;
+    if (TryAdmit(sequence)) {
+      for (Sequence* passed : passed_) ++passed->times_overtaken;
+      next_ = store_->Start(next_);
+      return sequence;
     }
-    ++next_;
+    if (sequence->times_overtaken >= max_overtakes_) return nullptr;
+    passed_.push_back(sequence);
   }
   return nullptr;
 }
 
-Verdict AdmissionControl::TryAdmit(Sequence* sequence) {
-  if (sequence->num_branches() > max_num_seqs_ - store_->running_slots()) return Verdict::kNotNow;
-  return blocks_->Admit(
+bool AdmissionControl::TryAdmit(Sequence* sequence) {
+  if (sequence->num_branches() > max_num_seqs_ - store_->running_slots()) return false;
+  const Verdict verdict = blocks_->Admit(
       &sequence->blocks, sequence->tokens,
       {.use_prefix_cache = !sequence->bypass_prefix_cache, .keep_available = BlocksToKeep()});
+  // A sequence fits the pool when it is added, and is ended, not preempted, when it no longer does.
+  QUIRE_DCHECK(verdict != Verdict::kNever) << "sequence " << sequence->id.value();
+  return verdict == Verdict::kNow;
 }
 
 std::int64_t AdmissionControl::BlocksToKeep() const {

@@ -24,14 +24,14 @@ class AdmissionControl {
   // Starts a walk through the queue.
   void BeginStep();
   // Starts the next sequence that fits and returns it, with its blocks; null if there is none in
-  // this step. Sequences that outgrew the pool while they waited are appended to `outgrown`.
-  Sequence* AdmitNext(std::vector<Sequence*>* outgrown);
+  // this step.
+  Sequence* AdmitNext();
 
  private:
   // How many sequences one step's walk may leave behind: bounds its cost.
   static constexpr std::size_t kMaxPassedPerStep = 16;
 
-  block_manager::Verdict TryAdmit(Sequence* sequence);
+  bool TryAdmit(Sequence* sequence);
   std::int64_t BlocksToKeep() const;
 
   const std::int32_t max_num_seqs_;

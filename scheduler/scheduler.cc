@@ -173,6 +173,8 @@ void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
   QUIRE_CHECK(!result.new_tokens.empty()) << "no token for sequence " << result.id.value();
   sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
                           result.new_tokens.end());
+  QUIRE_DCHECK(sequence->num_tokens() < sequence->max_total_tokens)
+      << "sequence " << sequence->id.value() << " should have finished";
   sequence->decoding = true;
   sequence->resuming = false;
 }

@@ -48,7 +48,7 @@ struct NewSequence {
   SequenceId id;
   std::vector<SequenceId> forks;  // Further branches of the same request (n > 1).
   std::vector<TokenId> prompt;    // Not empty.
-  // Ends with LENGTH at this many tokens in all; clamped to max_model_len by the caller.
+  // The engine finishes it at this many tokens in all, prompt included; at most max_model_len.
   std::int32_t max_total_tokens = 0;
   std::int32_t priority = 0;  // Lower is more urgent (kPriority only).
   absl::Time arrival;
@@ -78,8 +78,8 @@ class Scheduler {
   ~Scheduler();
 
   // INVALID_ARGUMENT, with both numbers, when the prompt plus one token can never fit max_model_len
-  // or the pool, or more branches are asked for than can run at once. Const, cheap and independent
-  // of what is running, so that it can be asked before a request is queued.
+  // or the pool, or more branches are asked for than can run at once. A function of the options
+  // alone, so that any thread may ask at any time.
   absl::Status CheckFits(std::int64_t num_prompt_tokens, std::int32_t num_branches = 1) const;
 
   // Queues a sequence. REQUIRES: CheckFits passed; the ids are new.

@@ -108,15 +108,13 @@ void StepPlanner::SchedulePrefills() {
 }
 
 void StepPlanner::AdmitWaiting() {
-  outgrown_.clear();
   admission_.BeginStep();
   while (prefill_budget_ > 0) {
-    Sequence* const sequence = admission_.AdmitNext(&outgrown_);
-    if (sequence == nullptr) break;
+    Sequence* const sequence = admission_.AdmitNext();
+    if (sequence == nullptr) return;
     ReportAdmission(sequence);
     ScheduleChunk(sequence);
   }
-  for (Sequence* sequence : outgrown_) Terminate(sequence, TerminalReason::kKvCapacity);
 }
 
 void StepPlanner::ScheduleChunk(Sequence* sequence) {
