@@ -22,8 +22,10 @@ class StopStrings {
 
   std::size_t size() const { return strings_.size(); }
   const std::string& string(std::size_t i) const { return strings_[i]; }
-  // Bytes of string i matched after `byte`, when `matched` bytes (<= its length) were before it.
+  // Bytes of string i matched after `byte`, when `matched` bytes (< its length) were before it.
   std::size_t Next(std::size_t i, std::size_t matched, char byte) const;
+  // Bytes of string i that a whole match of it already gives to the next one.
+  std::size_t Restart(std::size_t i) const { return borders_[i].back(); }
 
  private:
   std::vector<std::string> strings_;
