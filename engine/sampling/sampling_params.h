@@ -22,6 +22,9 @@ inline constexpr std::size_t kMaxBadWords = 128;
 inline constexpr std::size_t kMaxBadWordBytes = 1024;
 inline constexpr std::size_t kMaxBadWordTokens = 1024;  // All of a request's bad words together.
 
+// Temperatures below this are arg-max.
+inline constexpr double kGreedyBelow = 1e-5;
+
 struct SamplingParams {
   std::int32_t n = 1;
   std::optional<double> temperature;  // Unset: the model's default, else 1. Below 1e-5: greedy.
@@ -49,6 +52,8 @@ struct SamplingParams {
       truncate_prompt_tokens;  // Keep the last k; -1: what the context holds.
   bool detokenize = true;
   bool skip_special_tokens = true;
+
+  bool IsGreedy() const;  // False while temperature is unset.
 
   // INVALID_ARGUMENT naming the first offending field (and its value) for anything out of range,
   // NaN or infinite, contradictory, or outside a vocabulary of `vocab_size`. Unset fields pass:
