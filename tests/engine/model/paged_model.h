@@ -29,7 +29,7 @@ struct PagedModelOptions {
 struct SequenceChunk {
   std::int32_t sequence = 0;
   std::vector<TokenId> ids = {};  // Appended to what the sequence already holds.
-  bool all_logits = false;   // Rows for every id, not only the last.
+  bool all_logits = false;        // Rows for every id, not only the last.
 };
 
 class PagedModel {
