@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/reference/reference_backend.h"
 #include "tests/engine/model/golden_data.h"
 #include "tests/engine/model/paged_model.h"
 
@@ -71,15 +72,25 @@ std::vector<Case> AllCases() {
 
 constexpr std::int32_t kChunk = 512;  // Prompt tokens of a step.
 
+// Null, with the test failed, when the model cannot be opened.
+std::unique_ptr<ModelFiles> OpenSmolLm2() {
+  const std::string path = fakes::SmolLm2Path();
+  if (access(path.c_str(), R_OK) != 0) {
+    ADD_FAILURE() << path
+                  << " is missing. Run scripts/test, or `quire model fetch smollm2-135m`, once.";
+    return nullptr;
+  }
+  auto files = OpenModel(path);
+  if (files.ok()) return *std::move(files);
+  ADD_FAILURE() << files.status();
+  return nullptr;
+}
+
 class SmolLm2 : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const std::string path = fakes::SmolLm2Path();
-    ASSERT_EQ(access(path.c_str(), R_OK), 0)
-        << path << " is missing. Run scripts/test, or `quire model fetch smollm2-135m`, once.";
-    auto files = OpenModel(path);
-    ASSERT_TRUE(files.ok()) << files.status();
-    files_ = *std::move(files);
+    files_ = OpenSmolLm2();
+    ASSERT_NE(files_, nullptr);
     auto backend =
         kernels::NewCpuBackend({.isa = GetParam().isa, .threads = kernels::cpu::UsableCpus()});
     ASSERT_TRUE(backend.ok()) << backend.status();
@@ -244,6 +255,31 @@ TEST_P(SmolLm2, PerplexityMatchesHuggingFace) {
                 100 * (std::exp(mean - expected.mean_nll) - 1));
     EXPECT_NEAR(mean, expected.mean_nll, limits().mean_nll);
   }
+}
+
+// The oracle itself, on the prompts short enough for it.
+TEST(SmolLm2Reference, ShortPromptsMatchHuggingFace) {
+  const auto files = OpenSmolLm2();
+  ASSERT_NE(files, nullptr);
+  const auto backend = kernels::NewReferenceBackend();
+  const auto model = PagedModel::Create(
+      *files, *backend,
+      {.decoder = {.max_batched_tokens = kChunk, .max_positions = 64}, .num_sequences = 16});
+  ASSERT_TRUE(model.ok()) << model.status();
+  auto prompts = fakes::LoadGreedyPrompts();
+  std::erase_if(prompts, [](const GreedyPrompt& p) { return p.ids.size() > 17; });
+  ASSERT_EQ(prompts.size(), 4U);
+  for (GreedyPrompt& prompt : prompts) prompt.greedy_ids.resize(prompt.top.size());
+  const auto answers = RunGreedy(**model, prompts);
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(answers[i].ids, prompts[i].greedy_ids) << prompts[i].name;
+    for (std::size_t p = 0; p < prompts[i].top.size(); ++p) {
+      CompareTop(answers[i].results[p], prompts[i].top[p], errors);
+    }
+  }
+  EXPECT_EQ(errors.size(), 4U * 8U * 10U);
+  EXPECT_LE(*std::max_element(errors.begin(), errors.end()), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(, SmolLm2, testing::ValuesIn(AllCases()), [](const auto& param) {
