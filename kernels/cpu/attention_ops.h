@@ -7,9 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_work.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/linear_input.h"
 #include "kernels/cpu/thread_pool.h"
@@ -25,14 +29,19 @@ class AttentionOps {
                                                       std::int64_t num_blocks);
   AttentionPlanOptions PlanOptions(const AttentionShape& shape) const;
   void CopyBlocks(KvCache& cache, std::span<const BlockCopy> copies);
+  // Rotates the keys in qkv in place, too.
   void RopeAndWriteKv(const RopeTable& rope, const AttentionShape& shape, const BatchView& batch,
                       std::int32_t layer, MatrixView qkv, KvCache& cache);
   void Attention(const AttentionShape& shape, const BatchView& batch, const AttentionPlan& plan,
                  std::int32_t layer, MatrixView qkv, const KvCache& cache, CpuLinearInput& out);
 
  private:
-  IsaLevel isa_;
+  const AttentionKernels& kernels_;
   ThreadPool& pool_;
+  // Kept between calls so that a steady step allocates nothing.
+  AttentionWork work_;
+  std::vector<std::int32_t> row_sequence_;  // Sequence of each row of the batch.
+  AlignedBuffer memory_;
 };
 
 }  // namespace quire::kernels::cpu

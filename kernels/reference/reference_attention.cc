@@ -68,7 +68,13 @@ class RowAttention {
  public:
   RowAttention(const AttentionShape& shape, const BatchView& batch, std::int32_t layer,
                MatrixView qkv, const ReferenceKvCache& cache)
-      : shape_(shape), batch_(batch), layer_(layer), qkv_(qkv), cache_(cache) {}
+      : shape_(shape),
+        batch_(batch),
+        layer_(layer),
+        qkv_(qkv),
+        cache_(cache),
+        key_(static_cast<std::size_t>(cache.geometry().k_dim)),
+        value_(static_cast<std::size_t>(cache.geometry().v_dim)) {}
 
   // Query head `head` of `row` over the keys of `tile` that it sees.
   PartialAttention Run(const AttentionTile& tile, std::int32_t row, std::int32_t head) {
@@ -77,7 +83,7 @@ class RowAttention {
     if (shape_.sliding_window > 0) begin = std::max(begin, position + 1 - shape_.sliding_window);
     const std::int32_t end = std::min(tile.kv_end, position + 1);
     PartialAttention result;
-    result.output.assign(static_cast<std::size_t>(cache_.geometry().v_dim), 0.0);
+    result.output.assign(value_.size(), 0.0);
     scores_.clear();
     for (std::int32_t key = begin; key < end; ++key) {
       scores_.push_back(Score(tile.sequence, key, row, head));
@@ -94,26 +100,21 @@ class RowAttention {
     return head / (shape_.num_heads / shape_.num_kv_heads);
   }
 
-  double Score(std::int32_t sequence, std::int32_t key, std::int32_t row, std::int32_t head) const {
-    const KvGeometry& geometry = cache_.geometry();
-    const Slot slot = FindSlot(batch_, sequence, key, geometry.block_size);
+  double Score(std::int32_t sequence, std::int32_t key, std::int32_t row, std::int32_t head) {
+    const Slot slot = FindSlot(batch_, sequence, key, cache_.geometry().block_size);
+    cache_.ReadKey(layer_, slot.block, kv_head(head), slot.offset, key_);
     const float* query = qkv_.row(row) + std::int64_t{head} * shape_.head_dim;
     double dot = 0;
-    for (std::int32_t d = 0; d < geometry.k_dim; ++d) {
-      dot += static_cast<double>(query[d]) *
-             cache_.Key(layer_, slot.block, kv_head(head), slot.offset, d);
-    }
+    for (std::size_t d = 0; d < key_.size(); ++d) dot += double{query[d]} * key_[d];
     return dot * shape_.scale;
   }
 
   void AddValue(std::int32_t sequence, std::int32_t key, std::int32_t head, double weight,
-                PartialAttention& result) const {
+                PartialAttention& result) {
     const Slot slot = FindSlot(batch_, sequence, key, cache_.geometry().block_size);
+    cache_.ReadValue(layer_, slot.block, kv_head(head), slot.offset, value_);
     result.sum += weight;
-    for (std::size_t d = 0; d < result.output.size(); ++d) {
-      result.output[d] += weight * cache_.Value(layer_, slot.block, kv_head(head), slot.offset,
-                                                static_cast<std::int32_t>(d));
-    }
+    for (std::size_t d = 0; d < value_.size(); ++d) result.output[d] += weight * value_[d];
   }
 
   const AttentionShape& shape_;
@@ -122,6 +123,8 @@ class RowAttention {
   MatrixView qkv_;
   const ReferenceKvCache& cache_;
   std::vector<double> scores_;
+  std::vector<float> key_;
+  std::vector<float> value_;
 };
 
 }  // namespace

@@ -26,19 +26,19 @@ class ReferenceKvCache final : public KvCache {
                 std::span<const float> key);
   void WriteValue(std::int32_t layer, std::int64_t block, std::int32_t head, std::int32_t slot,
                   std::span<const float> value);
-  float Key(std::int32_t layer, std::int64_t block, std::int32_t head, std::int32_t slot,
-            std::int32_t dim) const;
-  float Value(std::int32_t layer, std::int64_t block, std::int32_t head, std::int32_t slot,
-              std::int32_t dim) const;
+  void ReadKey(std::int32_t layer, std::int64_t block, std::int32_t head, std::int32_t slot,
+               std::span<float> key) const;
+  void ReadValue(std::int32_t layer, std::int64_t block, std::int32_t head, std::int32_t slot,
+                 std::span<float> value) const;
 
   void CopyBlock(const BlockCopy& copy);
 
  private:
-  // First byte of K of one head in a block; V follows K.
-  std::byte* Head(std::int32_t layer, std::int64_t block, std::int32_t head) const;
-  std::int64_t key_bytes() const {
-    return std::int64_t{geometry_.block_size} * geometry_.k_dim * KvElementBytes(geometry_.k_dtype);
-  }
+  // First byte of one slot's key or value.
+  std::byte* Key(std::int32_t layer, std::int64_t block, std::int32_t head,
+                 std::int32_t slot) const;
+  std::byte* Value(std::int32_t layer, std::int64_t block, std::int32_t head,
+                   std::int32_t slot) const;
 
   KvGeometry geometry_;
   std::int64_t num_blocks_;
