@@ -23,9 +23,9 @@ class BlockRef {
   BlockRef(BlockRef&& other) noexcept
       : pool_(std::exchange(other.pool_, nullptr)), id_(other.id_) {}
   BlockRef& operator=(BlockRef&& other) noexcept {
-    BlockRef old = std::move(*this);
-    pool_ = std::exchange(other.pool_, nullptr);
-    id_ = other.id_;
+    BlockRef taken(std::move(other));
+    std::swap(pool_, taken.pool_);
+    std::swap(id_, taken.id_);
     return *this;
   }
   ~BlockRef();
