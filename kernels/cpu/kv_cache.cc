@@ -22,8 +22,7 @@ KvElement ElementOf(KvDtype dtype) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CpuKvCache>> CpuKvCache::Create(const KvGeometry& geometry,
-                                                               std::int64_t num_blocks) {
+absl::StatusOr<std::int64_t> KvCacheBytes(const KvGeometry& geometry, std::int64_t num_blocks) {
   QUIRE_RETURN_IF_ERROR(geometry.Validate());
   if (num_blocks < 0) return InvalidArgument("num_blocks must not be negative: {}", num_blocks);
   const std::int64_t block_bytes = geometry.bytes_per_block();
@@ -33,9 +32,14 @@ absl::StatusOr<std::unique_ptr<CpuKvCache>> CpuKvCache::Create(const KvGeometry&
     return ResourceExhausted("{} blocks of {} bytes are more than can be addressed", num_blocks,
                              block_bytes);
   }
-  QUIRE_ASSIGN_OR_RETURN(
-      AlignedBuffer memory,
-      AlignedBuffer::Allocate(static_cast<std::size_t>(num_blocks * block_bytes)));
+  return num_blocks * block_bytes;
+}
+
+absl::StatusOr<std::unique_ptr<CpuKvCache>> CpuKvCache::Create(const KvGeometry& geometry,
+                                                               std::int64_t num_blocks) {
+  QUIRE_ASSIGN_OR_RETURN(const std::int64_t bytes, KvCacheBytes(geometry, num_blocks));
+  QUIRE_ASSIGN_OR_RETURN(AlignedBuffer memory,
+                         AlignedBuffer::Allocate(static_cast<std::size_t>(bytes)));
   return std::unique_ptr<CpuKvCache>(new CpuKvCache(geometry, num_blocks, std::move(memory)));
 }
 

@@ -16,10 +16,14 @@
 
 namespace quire::kernels::cpu {
 
+// Bytes of a cache. INVALID_ARGUMENT for a bad geometry or a negative count, RESOURCE_EXHAUSTED
+// when blocks or bytes cannot be addressed.
+absl::StatusOr<std::int64_t> KvCacheBytes(const KvGeometry& geometry, std::int64_t num_blocks);
+
 class CpuKvCache final : public KvCache {
  public:
-  // Reserves address space; the system commits pages when they are first written. INVALID_ARGUMENT
-  // for a bad geometry or a negative count, RESOURCE_EXHAUSTED when the size cannot be addressed.
+  // Reserves address space; the system commits pages when they are first written. Errors: as
+  // KvCacheBytes, and RESOURCE_EXHAUSTED when the system refuses.
   static absl::StatusOr<std::unique_ptr<CpuKvCache>> Create(const KvGeometry& geometry,
                                                             std::int64_t num_blocks);
 

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/kv_cache.h"
 #include "kernels/math.h"
 #include "kernels/reference/reference_attention.h"
 #include "kernels/reference/reference_input.h"
@@ -106,16 +107,14 @@ class ReferenceBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<KvCache>> NewKvCache(const KvGeometry& geometry,
                                                       std::int64_t num_blocks) override {
-    QUIRE_RETURN_IF_ERROR(geometry.Validate());
-    QUIRE_ASSIGN_OR_RETURN(
-        cpu::AlignedBuffer memory,
-        cpu::AlignedBuffer::Allocate(static_cast<std::size_t>(geometry.bytes_per_block()) *
-                                     static_cast<std::size_t>(num_blocks)));
+    QUIRE_ASSIGN_OR_RETURN(const std::int64_t bytes, cpu::KvCacheBytes(geometry, num_blocks));
+    QUIRE_ASSIGN_OR_RETURN(cpu::AlignedBuffer memory,
+                           cpu::AlignedBuffer::Allocate(static_cast<std::size_t>(bytes)));
     return std::make_unique<ReferenceKvCache>(geometry, num_blocks, std::move(memory));
   }
 
   AttentionPlanOptions PlanOptions(const AttentionShape& shape) const override {
-    return {.max_q_rows = 16, .kv_split = 1024, .sliding_window = shape.sliding_window};
+    return {.max_q_rows = 16, .kv_split = 256, .sliding_window = shape.sliding_window};
   }
 
   void CopyBlocks(KvCache& cache, std::span<const BlockCopy> copies) override {
