@@ -44,7 +44,7 @@ void PinThreads(std::vector<std::thread>& threads) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) {
+ThreadPool::ThreadPool(int num_threads) : shares_(static_cast<std::size_t>(num_threads)) {
   QUIRE_CHECK(num_threads >= 1) << num_threads;
   threads_.reserve(static_cast<std::size_t>(num_threads - 1));
   for (int worker = 1; worker < num_threads; ++worker) {
@@ -65,10 +65,14 @@ void ThreadPool::Run(std::int64_t num_items, void* context, Call call) {
     for (std::int64_t item = 0; item < num_items; ++item) call(context, item, 0);
     return;
   }
-  num_items_ = num_items;
   context_ = context;
   call_ = call;
-  next_item_.store(0, std::memory_order_relaxed);
+  const auto workers = static_cast<std::int64_t>(shares_.size());
+  for (std::int64_t w = 0; w < workers; ++w) {
+    Share& share = shares_[static_cast<std::size_t>(w)];
+    share.next.store(num_items * w / workers, std::memory_order_relaxed);
+    share.end = num_items * (w + 1) / workers;
+  }
   running_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
@@ -79,11 +83,16 @@ void ThreadPool::Run(std::int64_t num_items, void* context, Call call) {
 }
 
 void ThreadPool::TakeItems(int worker) {
-  const std::int64_t num_items = num_items_;
-  for (;;) {
-    const std::int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= num_items) return;
-    call_(context_, item, worker);
+  const auto workers = static_cast<int>(shares_.size());
+  for (int i = 0; i < workers; ++i) {
+    Share& share = shares_[static_cast<std::size_t>((worker + i) % workers)];
+    for (;;) {
+      // Looking first keeps the counter from running off when many workers pass by.
+      if (share.next.load(std::memory_order_relaxed) >= share.end) break;
+      const std::int64_t item = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= share.end) break;
+      call_(context_, item, worker);
+    }
   }
 }
 

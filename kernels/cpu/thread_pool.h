@@ -5,8 +5,10 @@
 // time, then sleeps in the kernel: inside a step regions follow each other within microseconds and
 // cost about 0.5 us each; between steps, and when the machine is busy, nobody burns a core.
 //
-// Work is handed out in items from one counter, so a worker that loses its core delays one item
-// only. Which worker runs an item must not influence its result.
+// Work is cut into items. Every worker starts with a contiguous share of them (it streams through
+// memory, and the same items meet the same caches each time) and then takes what is left of the
+// others' shares, so a worker that loses its core delays one item only. Which worker runs an item
+// must not influence its result.
 //
 // Thread: one thread at a time calls ParallelFor; bodies must not call it.
 #pragma once
@@ -31,8 +33,8 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // body(item, worker) for every item in [0, num_items), started in ascending order; returns when
-  // all have run. worker is in [0, num_threads()). A single item runs on the caller.
+  // body(item, worker) for every item in [0, num_items), in no particular order; returns when all
+  // have run. worker is in [0, num_threads()). A single item runs on the caller.
   template <class Body>
   void ParallelFor(std::int64_t num_items, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
@@ -49,12 +51,17 @@ class ThreadPool {
   void WorkerLoop(int worker);
   void TakeItems(int worker);
 
+  // Items that a worker starts with, on a cache line of its own.
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next = 0;
+    std::int64_t end = 0;
+  };
+
   // The region in progress; written before `generation_` rises, read by workers after.
-  std::int64_t num_items_ = 0;
   void* context_ = nullptr;
   Call call_ = nullptr;  // Null: stop.
+  std::vector<Share> shares_;
 
-  alignas(64) std::atomic<std::int64_t> next_item_ = 0;
   alignas(64) std::atomic<std::uint32_t> generation_ = 0;  // Number of regions started.
   alignas(64) std::atomic<std::uint32_t> running_ = 0;     // Threads not yet done with the region.
   std::vector<std::thread> threads_;
