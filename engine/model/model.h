@@ -36,7 +36,7 @@ struct RopeConfig {
   std::int32_t original_max_positions = 0;                     // llama3, yarn
   double beta_fast = 32, beta_slow = 1, attention_factor = 0;  // yarn; 0: derived
   // Each inverse frequency is divided by its factor (GGUF's rope_freqs); empty: all 1.
-  std::vector<float> frequency_factors;  // [rotary_dim / 2]
+  std::vector<float> frequency_factors = {};  // [rotary_dim / 2]
 };
 
 // Hyperparameters of a decoder of the Llama family.
