@@ -50,9 +50,11 @@ absl::Status AddVocabulary(const json& model, VocabularyBuilder& vocabulary) {
     return InvalidArgument("model.vocab must be an object");
   }
   for (const auto& [spelling, value] : tokens->items()) {
-    QUIRE_ASSIGN_OR_RETURN(const TokenId id,
-                           IdOf(value, fmt::format("model.vocab[\"{}\"]", spelling)));
-    QUIRE_RETURN_IF_ERROR(vocabulary.AddToken(id, spelling));
+    const absl::StatusOr<TokenId> id = IdOf(value, "it");
+    if (!id.ok()) {
+      return InvalidArgument("model.vocab[\"{}\"]: {}", spelling, AsStd(id.status().message()));
+    }
+    QUIRE_RETURN_IF_ERROR(vocabulary.AddToken(*id, spelling));
   }
   return absl::OkStatus();
 }
@@ -130,7 +132,7 @@ absl::StatusOr<AddedTokenSets> ReadAddedTokens(const json& root,
 
 absl::StatusOr<ByteLevelParts> ReadTokenizer(const json& root, VocabularyBuilder& vocabulary) {
   const json* model = FindField(root, "model");
-  if (model == nullptr) return InvalidArgument("model is missing");
+  if (model == nullptr || !model->is_object()) return InvalidArgument("model must be an object");
   QUIRE_RETURN_IF_ERROR(CheckModel(*model));
   QUIRE_RETURN_IF_ERROR(CheckDecoder(FindField(root, "decoder")));
   QUIRE_ASSIGN_OR_RETURN(std::vector<NormalForm> normal_forms,

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/vocabulary.h"
 #include "tests/engine/text/golden_files.h"
 
 namespace quire::engine::text {
@@ -39,6 +40,43 @@ TokenizerTables SmolLm2Tables() {
   tables.unk = json.at("unknown_token_id").get<TokenId>();
   tables.pad = json.at("padding_token_id").get<TokenId>();
   tables.add_bos = json.at("add_bos_token").get<bool>();
+  return tables;
+}
+
+std::string Spelling(std::string_view bytes) {
+  static const auto* const spellings = [] {
+    auto* table = new std::vector<std::string>(256);
+    for (char32_t c = 33; c < 324; ++c) {
+      const std::string spelling = c < 0x80 ? std::string(1, static_cast<char>(c))
+                                            : std::string{static_cast<char>(0xC0 | c >> 6),
+                                                          static_cast<char>(0x80 | (c & 63))};
+      if (const auto byte = BytesFromSpelling(spelling)) {
+        (*table)[static_cast<unsigned char>(byte->front())] = spelling;
+      }
+    }
+    return table;
+  }();
+  std::string spelled;
+  for (const char byte : bytes) spelled += (*spellings)[static_cast<unsigned char>(byte)];
+  return spelled;
+}
+
+TokenizerTables ByteTables(const std::vector<std::string>& extra) {
+  TokenizerTables tables;
+  tables.model = "gpt2";
+  tables.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    tables.tokens.push_back(Spelling(std::string(1, static_cast<char>(byte))));
+  }
+  tables.token_types.assign(256, 1);
+  for (const std::string token : {"<s>", "</s>", "<u>"}) tables.tokens.push_back(token);
+  tables.token_types.insert(tables.token_types.end(), {3, 3, 4});
+  for (const std::string& bytes : extra) {
+    tables.tokens.push_back(Spelling(bytes));
+    tables.token_types.push_back(1);
+  }
+  tables.bos = 256;
+  tables.eos = 257;
   return tables;
 }
 

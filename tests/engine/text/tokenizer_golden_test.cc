@@ -85,6 +85,19 @@ TEST_P(TokenizerGolden, C43_C71_StreamsWholeCharacters) {
   }
 }
 
+TEST(TokenizerFuzz, C67_EqualsHuggingFaceOn2000Strings) {
+  ASSERT_NE(SmolLm2(), nullptr);
+  ASSERT_NE(Qwen3(), nullptr);
+  const std::vector<json> rows = ReadGoldenLines("tokenizers/fuzz.jsonl.xz");
+  ASSERT_EQ(rows.size(), 2000U);
+  for (const json& row : rows) {
+    const std::string text = row["text"];
+    EXPECT_EQ(*SmolLm2()->Encode(text, {.parse_special = true}), row["smollm2"].get<Ids>()) << text;
+    const Ids qwen3 = *Qwen3()->Encode(text, {.parse_special = true});
+    EXPECT_EQ(qwen3, row["qwen3"].get<Ids>()) << text;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden,
                          testing::Values(Case{"smollm2", SmolLm2}, Case{"qwen3", Qwen3},
                                          Case{"deepseek_v3", DeepSeekV3}),
