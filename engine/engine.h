@@ -42,8 +42,8 @@ struct EngineOptions {
 
 // What requests need to know about the model beside its runner.
 struct ModelTraits {
-  std::vector<TokenId> eos_token_ids;  // All of them (generation config and tokenizer).
-  sampling::SamplingDefaults sampling_defaults;
+  std::vector<TokenId> eos_token_ids = {};  // All of them (generation config and tokenizer).
+  sampling::SamplingDefaults sampling_defaults = {};
 };
 
 class Engine {
@@ -67,6 +67,9 @@ class Engine {
   void Abort(std::string_view request_id, absl::Status status);
   // The same, bound to this very request even if its id has been used again.
   void Abort(const std::shared_ptr<TokenStream>& stream, absl::Status status);
+
+  // Makes the engine thread look at its mail and its clock; for clocks that are moved by hand.
+  void Poke();
 
   // The newest snapshot; cheap.
   std::shared_ptr<const EngineStats> stats() const;

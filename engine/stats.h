@@ -18,8 +18,10 @@ struct Histogram {
   std::vector<std::int64_t> counts;  // bounds.size() + 1, not cumulative.
   double sum = 0;
   std::int64_t count = 0;
-  void Observe(double value);
+  void Observe(double value);  // A value on a bound belongs to the bucket below it.
 };
+
+Histogram MakeHistogram(std::vector<double> bounds);
 
 struct EngineStats {
   std::uint64_t sequence_number = 0;  // Rises by one per published snapshot.

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -80,14 +81,19 @@ class TokenStream {
   std::int64_t num_pending_tokens() const;
 
   // --- Engine side ----------------------------------------------------------------------------
+  // Adds all of `chunk` to the pending output in one step, so that a reader sees all or nothing of
+  // it, and empties `chunk`. Each of its fields obeys the rule of the method named after it.
+  void Push(StreamChunk& chunk);
   void PushAccepted(Accepted accepted);
   void PushPromptLogprobs(std::vector<sampling::PositionLogprobs> logprobs);
   void PushDelta(Delta delta);
   void PushFinished(Finished finished);
-  // Ignored after the first call.
+  // Ignored after the first call, as is everything that is pushed later.
   void PushTerminal(absl::Status status);
 
  private:
+  void Merge(Delta&& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::string request_id_;
   mutable absl::Mutex mutex_;
   StreamChunk pending_ ABSL_GUARDED_BY(mutex_);

@@ -1,0 +1,229 @@
+#include "engine/engine_loop.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace quire::engine {
+namespace {
+
+block_manager::BlockManagerOptions BlockOptions(const EngineOptions& options,
+                                                const ModelRunner& runner) {
+  return {.num_blocks = runner.num_blocks(),
+          .block_size = runner.kv_geometry().block_size,
+          .enable_prefix_caching = options.enable_prefix_caching};
+}
+
+BlockMap::State MapState(block_manager::BlockState state) {
+  switch (state) {
+    case block_manager::BlockState::kFree:
+      return BlockMap::State::kFree;
+    case block_manager::BlockState::kCached:
+      return BlockMap::State::kCached;
+    case block_manager::BlockState::kActive:
+      return BlockMap::State::kActive;
+  }
+  return BlockMap::State::kFree;
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<ModelRunner> runner,
+                       const Surroundings& surroundings)
+    : around_(surroundings),
+      runner_(std::move(runner)),
+      blocks_(BlockOptions(options, *runner_)),
+      scheduler_(options.scheduler, &blocks_),
+      recorder_(options.scheduler.max_model_len, surroundings.clock.Now()) {
+  Deliver(around_.clock.Now());
+}
+
+void EngineLoop::Run() {
+  bool open = true;
+  while (open) {
+    const bool busy = !given_up_ && scheduler_.has_work();
+    open = around_.mailbox.Wait(busy ? absl::ZeroDuration() : kHeartbeat, mail_);
+    const bool has_mail = !mail_.empty();
+    try {
+      ReadMail();
+      if (open) Turn(has_mail);
+    } catch (const std::exception& e) {
+      GiveUp(Internal("{}", e.what()));
+    }
+  }
+  Finish();
+}
+
+void EngineLoop::Turn(bool has_mail) {
+  if (!given_up_ && scheduler_.has_work()) {
+    // What was aborted need not wait for the step.
+    if (!dirty_.empty() || !strays_.empty()) Deliver(around_.clock.Now());
+    Step();
+    audit_due_ = true;
+  } else if (!has_mail && audit_due_) {
+    CheckInvariants();
+    audit_due_ = false;
+  }
+  Deliver(around_.clock.Now());
+}
+
+// --- Mail ------------------------------------------------------------------------------------
+
+void EngineLoop::ReadMail() {
+  for (Mail& mail : mail_) {
+    std::visit([this](auto& message) { Read(message); }, mail);
+  }
+  mail_.clear();
+  CancelLeftovers();
+}
+
+void EngineLoop::Read(NewRequestMail& mail) {
+  if (!around_.ledger.IsLive(*mail.request)) return;  // Aborted on its way here.
+  if (given_up_) {
+    EndByMail(mail.request, Unavailable("the engine has failed"));
+    return;
+  }
+  Request& request = *mail.request;
+  scheduler::NewSequence sequence;
+  sequence.prompt = request.encoded_here ? request.prompt : std::move(request.prompt);
+  const auto prompt_tokens = static_cast<std::int32_t>(sequence.prompt.size());
+  ActiveRequest& active = requests_.Add(std::move(mail.request), prompt_tokens, around_.tokenizer);
+  const std::vector<Branch>& branches = active.branches();
+  sequence.id = branches.front().id();
+  for (std::size_t i = 1; i < branches.size(); ++i) sequence.forks.push_back(branches[i].id());
+  sequence.max_total_tokens = request.max_total_tokens;
+  sequence.priority = request.priority;
+  sequence.arrival = request.arrival;
+  sequence.deadline = request.deadline;
+  sequence.salt = block_manager::CacheSalt::ForRequest(request.cache_salt);
+  sequence.bypass_prefix_cache =
+      request.bypass_prefix_cache || request.sampling->params().prompt_logprobs.has_value();
+  scheduler_.Add(std::move(sequence));
+}
+
+void EngineLoop::Read(AbortMail& mail) { EndByMail(mail.request, std::move(mail.status)); }
+
+void EngineLoop::Read(AbortAllMail& mail) {
+  for (const std::shared_ptr<Request>& request : around_.ledger.Live()) {
+    EndByMail(request, mail.status);
+  }
+}
+
+void EngineLoop::EndByMail(const std::shared_ptr<Request>& request, absl::Status status) {
+  if (ActiveRequest* active = requests_.Find(*request)) {
+    End(*active, std::move(status));
+  } else if (around_.ledger.Finish(*request, OutcomeOf(status))) {
+    strays_.emplace_back(request, std::move(status));
+  }
+}
+
+void EngineLoop::Read(BlockMapMail& mail) { mail.reply->Answer(MakeBlockMap()); }
+
+void EngineLoop::Read(ResetPrefixCacheMail& mail) {
+  mail.reply->Answer(blocks_.ResetPrefixCache());
+}
+
+BlockMap EngineLoop::MakeBlockMap() const {
+  BlockMap map;
+  for (const block_manager::BlockManager::BlockInfo& block : blocks_.BlockInfos()) {
+    map.states.push_back(MapState(block.state));
+    map.owners.push_back(block.owners);
+  }
+  for (const scheduler::Scheduler::SequenceView& view : scheduler_.RunningSequences()) {
+    const RequestTable::Entry entry = requests_.Find(view.id);
+    if (!entry) continue;
+    map.sequences.push_back({.request_id = entry.request->request().id(),
+                             .index = entry.branch->index(),
+                             .num_tokens = view.num_tokens,
+                             .num_computed_tokens = view.num_computed_tokens,
+                             .blocks = {view.block_table.begin(), view.block_table.end()}});
+  }
+  return map;
+}
+
+// --- Ends ------------------------------------------------------------------------------------
+
+void EngineLoop::MarkDirty(ActiveRequest& request) {
+  if (request.dirty) return;
+  request.dirty = true;
+  dirty_.push_back(&request);
+}
+
+void EngineLoop::End(ActiveRequest& request, absl::Status status) {
+  if (request.ended()) return;
+  for (const Branch& branch : request.branches()) {
+    if (!branch.finished()) to_cancel_.push_back(branch.id());
+  }
+  request.Terminate(std::move(status));
+  MarkDirty(request);
+}
+
+void EngineLoop::CancelLeftovers() {
+  for (const SequenceId id : to_cancel_) scheduler_.Cancel(id);
+  to_cancel_.clear();
+}
+
+void EngineLoop::Deliver(absl::Time now) {
+  auto num_ended = static_cast<std::int64_t>(strays_.size());
+  for (const ActiveRequest* request : dirty_) {
+    if (!request->ended()) continue;
+    num_ended += around_.ledger.Finish(request->request(), request->outcome()) ? 1 : 0;
+  }
+
+  around_.board.Publish(recorder_.Snapshot(now, around_.ledger.counts(), blocks_.stats(),
+                                           scheduler_.stats(), healthy_, around_.ledger.closed()));
+
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  streams.reserve(dirty_.size() + strays_.size());
+  for (ActiveRequest* request : dirty_) {
+    request->stream()->Push(request->pending);
+    request->dirty = false;
+    streams.push_back(request->stream());
+    if (request->ended()) requests_.Erase(*request);
+  }
+  for (const auto& [request, status] : strays_) {
+    request->stream->PushTerminal(status);
+    streams.push_back(request->stream);
+  }
+  dirty_.clear();
+  strays_.clear();
+  if (!streams.empty()) around_.sink.OnOutput(std::move(streams));
+  if (num_ended > 0) around_.ledger.Delivered(num_ended);
+}
+
+absl::Status EngineLoop::InternalError(const char* what, const absl::Status& cause) {
+  const std::string id = fmt::format("{:010x}-{}", around_.nonce >> 13, ++num_errors_);
+  spdlog::error("{}, error id {}: {}", what, id, absl::CEscape(cause.ToString()));
+  return Internal("{} (error id {})", what, id);
+}
+
+void EngineLoop::GiveUp(const absl::Status& error) {
+  healthy_ = false;
+  given_up_ = true;
+  around_.ledger.Close(Unavailable("the engine has failed"));
+  const absl::Status status = InternalError("the engine cannot go on", error);
+  for (ActiveRequest* request : requests_.All()) End(*request, status);
+  for (const std::shared_ptr<Request>& request : around_.ledger.Live()) EndByMail(request, status);
+  try {
+    CancelLeftovers();
+  } catch (const std::exception& e) {
+    spdlog::error("blocks may be lost: {}", e.what());
+  }
+  to_cancel_.clear();
+  Deliver(around_.clock.Now());
+}
+
+void EngineLoop::Finish() {
+  const absl::Status status = Aborted("the engine was shut down");
+  for (const std::shared_ptr<Request>& request : around_.ledger.Live()) EndByMail(request, status);
+  CancelLeftovers();
+  Deliver(around_.clock.Now());
+}
+
+}  // namespace quire::engine
