@@ -215,7 +215,25 @@ TEST(Engine, ASecondRequestReadsTheCachedPrefix) {
   EXPECT_EQ(harness.model->num_computed_tokens() - computed, 2 + 5);
 }
 
-TEST(Engine, ADifferentSaltReadsNoPrefix) {
+TEST(Engine, C03_AWholePromptInTheCacheStillComputesOneToken) {
+  Harness harness;
+  for (const std::size_t length : {15U, 16U, 17U, 31U, 32U, 33U}) {
+    GenerationRequest request = Greedy(Prompt(length, length), 4);
+    request.sampling.logprobs = 2;
+    const Answer first = harness.Run(request);
+    for (int again = 0; again < 2; ++again) {
+      const Answer answer = harness.Run(request);
+      EXPECT_EQ(answer.branches.at(0).token_ids, first.branches.at(0).token_ids);
+      for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(answer.branches.at(0).logprobs[i].chosen.logprob,
+                  first.branches.at(0).logprobs[i].chosen.logprob);
+      }
+      EXPECT_EQ(answer.accepted->cached_tokens, static_cast<std::int32_t>((length - 1) / 16 * 16));
+    }
+  }
+}
+
+TEST(Engine, C18_ADifferentSaltReadsNoPrefix) {
   Harness harness;
   GenerationRequest request = Greedy(Prompt(64), 2);
   request.cache_salt = "A";
