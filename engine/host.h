@@ -54,6 +54,12 @@ struct HostReport {
 std::int64_t DefaultKvBytes(const KvGeometry& geometry, std::int32_t max_num_seqs,
                             std::int32_t max_model_len, std::int64_t available_memory_bytes);
 
+// How many blocks the pool gets: what the options ask for, else what `default_bytes` hold.
+// INVALID_ARGUMENT with the budget, the bytes per block and the smallest workable budget when that
+// is too little to serve even one token.
+absl::StatusOr<std::int64_t> NumBlocks(const HostOptions& options, const KvGeometry& geometry,
+                                       std::int64_t default_bytes);
+
 struct EngineHost {
   model::ModelConfig config;
   HostReport report;
@@ -62,8 +68,9 @@ struct EngineHost {
   std::unique_ptr<Engine> engine;
 };
 
-// `progress(stage, done, total)` is called from this thread while it works; may be empty. `sink`
-// and `clock` must outlive the host.
+// `progress(stage, done, total)` is called from this thread while it works, in bytes while weights
+// are packed and from 0 to 1 for other stages; may be empty. `sink` and `clock` must outlive the
+// host.
 using HostProgress =
     std::function<void(const std::string& stage, std::int64_t done, std::int64_t total)>;
 absl::StatusOr<std::unique_ptr<EngineHost>> StartEngine(const HostOptions& options,

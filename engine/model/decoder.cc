@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "engine/model/llama_files.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_names.h"
 #include "kernels/attention_planner.h"
@@ -24,7 +25,8 @@ using kernels::LinearWeights;
 using kernels::MatrixView;
 using kernels::WeightFormat;
 
-WeightFormat FormatFor(std::string_view tensor_type, WeightDtype dtype) {
+WeightFormat FormatFor(const TensorInfo& stored, WeightDtype dtype) {
+  const std::string& tensor_type = stored.type;
   if (dtype == WeightDtype::kF32) return WeightFormat::kF32;
   if (dtype == WeightDtype::kBf16 || tensor_type == "BF16") return WeightFormat::kBf16;
   if (tensor_type == "Q4_0" || tensor_type == "Q4_1") return WeightFormat::kInt4Group32;
@@ -100,7 +102,11 @@ class Packer {
  public:
   Packer(const ModelFiles& files, Backend& backend, WeightDtype dtype,
          const Decoder::Progress& progress)
-      : files_(files), backend_(backend), dtype_(dtype), progress_(progress) {}
+      : files_(files), backend_(backend), dtype_(dtype), progress_(progress) {
+    for (const ExpectedTensor& tensor : ExpectedTensors(files.config())) {
+      total_bytes_ += Stored(tensor.name).bytes;
+    }
+  }
 
   absl::StatusOr<Weights> Run() {
     Report();
@@ -120,6 +126,14 @@ class Packer {
   }
 
  private:
+  // ModelFiles has checked that every tensor is there.
+  const TensorInfo& Stored(std::string_view name) const {
+    const TensorInfo* stored = files_.Stored(name);
+    QUIRE_CHECK(stored != nullptr) << name;
+    return *stored;
+  }
+  WeightFormat Format(std::string_view name) const { return FormatFor(Stored(name), dtype_); }
+
   absl::StatusOr<Layer> PackLayer(int index) {
     const auto name = [&](std::string_view part) { return LayerWeight(index, part); };
     Layer layer;
@@ -135,9 +149,9 @@ class Packer {
   absl::StatusOr<LinearGroup> PackGroup(const std::vector<std::string>& names) {
     LinearGroup group;
     for (std::size_t begin = 0; begin < names.size();) {
-      const WeightFormat format = FormatFor(files_.MatrixType(names[begin]), dtype_);
+      const WeightFormat format = Format(names[begin]);
       std::size_t end = begin + 1;
-      while (end < names.size() && FormatFor(files_.MatrixType(names[end]), dtype_) == format) {
+      while (end < names.size() && Format(names[end]) == format) {
         ++end;
       }
       QUIRE_ASSIGN_OR_RETURN(auto packed, Pack({names.data() + begin, end - begin}, format));
@@ -150,7 +164,7 @@ class Packer {
 
   absl::StatusOr<std::unique_ptr<LinearWeights>> PackOne(std::string_view name) {
     const std::string owned(name);
-    return Pack({&owned, 1}, FormatFor(files_.MatrixType(name), dtype_));
+    return Pack({&owned, 1}, Format(name));
   }
 
   absl::StatusOr<std::unique_ptr<LinearWeights>> Pack(std::span<const std::string> names,
@@ -159,7 +173,7 @@ class Packer {
     std::vector<const kernels::MatrixSource*> sources;
     for (const std::string& name : names) {
       QUIRE_ASSIGN_OR_RETURN(auto matrix, files_.Matrix(name));
-      done_ += matrix->rows() * matrix->cols();
+      done_bytes_ += Stored(name).bytes;
       sources.push_back(matrix.get());
       matrices.push_back(std::move(matrix));
     }
@@ -171,20 +185,21 @@ class Packer {
 
   absl::StatusOr<std::vector<float>> ReadNorm(const std::string& name) {
     QUIRE_ASSIGN_OR_RETURN(auto gain, files_.Vector(name));
-    done_ += std::ssize(gain);
+    done_bytes_ += Stored(name).bytes;
     bytes_ += std::ssize(gain) * std::int64_t{sizeof(float)};
     return gain;
   }
 
   void Report() const {
-    if (progress_) progress_(done_, files_.config().num_parameters);
+    if (progress_) progress_(done_bytes_, total_bytes_);
   }
 
   const ModelFiles& files_;
   Backend& backend_;
   const WeightDtype dtype_;
   const Decoder::Progress& progress_;
-  std::int64_t done_ = 0, bytes_ = 0;
+  std::int64_t done_bytes_ = 0, total_bytes_ = 0;  // Of the file.
+  std::int64_t bytes_ = 0;                         // Packed.
   std::set<std::string_view> layer_formats_;
 };
 

@@ -28,7 +28,7 @@ struct DecoderOptions {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  // Called with (done, total) weights (parameters) while packing; may be empty.
+  // Called with (done, total) bytes of the file's weights while packing; may be empty.
   using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
   static absl::StatusOr<std::unique_ptr<Decoder>> Load(const ModelFiles& files,
                                                        kernels::Backend& backend,

@@ -135,10 +135,10 @@ absl::Status LlamaFiles::CheckFound(const ExpectedTensor& expected, const Stored
 
 absl::Status LlamaFiles::MatchTensors(
     const std::function<std::string(std::string_view)>& file_name) {
-  std::unordered_map<std::string_view, const StoredTensor*> unmatched;
-  for (const StoredTensor& tensor : model_.tensors) {
-    infos_.push_back(tensor.info());
-    unmatched.emplace(tensor.name, &tensor);
+  std::unordered_map<std::string_view, std::size_t> unmatched;
+  for (std::size_t i = 0; i < model_.tensors.size(); ++i) {
+    infos_.push_back(model_.tensors[i].info());
+    unmatched.emplace(model_.tensors[i].name, i);
   }
   std::unordered_map<std::string_view, const UnsupportedTensor*> unsupported;
   for (const UnsupportedTensor& tensor : model_.unsupported_tensors) {
@@ -156,8 +156,9 @@ absl::Status LlamaFiles::MatchTensors(
       problems.push_back(fmt::format("{} is missing", name));
       continue;
     }
-    QUIRE_RETURN_IF_ERROR(CheckFound(expected, *found->second, problems));
-    model_.config.num_parameters += found->second->elements();
+    const StoredTensor& tensor = model_.tensors[found->second];
+    QUIRE_RETURN_IF_ERROR(CheckFound(expected, tensor, problems));
+    model_.config.num_parameters += tensor.elements();
     by_weight_.emplace(expected.name, found->second);
     unmatched.erase(found);
   }
@@ -166,7 +167,7 @@ absl::Status LlamaFiles::MatchTensors(
                            model_.source, problems.size(), FirstFew(problems));
   }
   std::vector<std::string> unknown;
-  for (const auto& [name, tensor] : unmatched) unknown.emplace_back(name);
+  for (const auto& [name, index] : unmatched) unknown.emplace_back(name);
   for (const auto& [name, tensor] : unsupported) unknown.emplace_back(name);
   std::sort(unknown.begin(), unknown.end());
   for (const std::string& name : unknown) {
@@ -191,7 +192,7 @@ absl::Status LlamaFiles::MatchTensors(
 absl::StatusOr<const StoredTensor*> LlamaFiles::Find(std::string_view name) const {
   const auto found = by_weight_.find(name);
   if (found == by_weight_.end()) return NotFound("{}: there is no weight {}", model_.source, name);
-  return found->second;
+  return &model_.tensors[found->second];
 }
 
 absl::StatusOr<std::unique_ptr<kernels::MatrixSource>> LlamaFiles::Matrix(
@@ -207,9 +208,9 @@ absl::StatusOr<std::vector<float>> LlamaFiles::Vector(std::string_view name) con
   return ReadVector(*tensor);
 }
 
-std::string_view LlamaFiles::MatrixType(std::string_view name) const {
+const TensorInfo* LlamaFiles::Stored(std::string_view name) const {
   const auto found = by_weight_.find(name);
-  return found == by_weight_.end() ? std::string_view() : TensorTypeName(found->second->type);
+  return found == by_weight_.end() ? nullptr : &infos_[found->second];
 }
 
 }  // namespace quire::engine::model

@@ -57,7 +57,7 @@ class LlamaFiles : public ModelFiles {
   absl::StatusOr<std::unique_ptr<kernels::MatrixSource>> Matrix(
       std::string_view name) const override;
   absl::StatusOr<std::vector<float>> Vector(std::string_view name) const override;
-  std::string_view MatrixType(std::string_view name) const override;
+  const TensorInfo* Stored(std::string_view name) const override;
   std::string_view chat_template() const override { return model_.chat_template; }
   const std::vector<TokenId>& eos_token_ids() const override { return model_.eos_token_ids; }
   const sampling::SamplingDefaults& sampling_defaults() const override {
@@ -81,8 +81,8 @@ class LlamaFiles : public ModelFiles {
                           std::vector<std::string>& problems) const;
   absl::StatusOr<const StoredTensor*> Find(std::string_view name) const;
 
-  std::vector<TensorInfo> infos_;
-  std::map<std::string, const StoredTensor*, std::less<>> by_weight_;  // Into model_.tensors.
+  std::vector<TensorInfo> infos_;                              // As model_.tensors.
+  std::map<std::string, std::size_t, std::less<>> by_weight_;  // Index into both.
 };
 
 }  // namespace quire::engine::model

@@ -82,8 +82,8 @@ class ModelFiles {
       std::string_view name) const = 0;
   // A vector (norm gain), as f32.
   virtual absl::StatusOr<std::vector<float>> Vector(std::string_view name) const = 0;
-  // The element type of a matrix or vector, as TensorInfo::type; empty when there is none.
-  virtual std::string_view MatrixType(std::string_view name) const = 0;
+  // How the file stores a matrix or vector; null when there is none of that name.
+  virtual const TensorInfo* Stored(std::string_view name) const = 0;
 
   // Null when the files hold none; an error when they hold one that is not supported.
   virtual absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer() const = 0;

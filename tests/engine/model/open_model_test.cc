@@ -117,8 +117,9 @@ TEST_F(OpenModelTest, ReadsConfigOfAGguf) {
   EXPECT_EQ(config.rope.base, 10000);
   EXPECT_EQ(config.vocab_size, 300);
   EXPECT_THAT((*opened)->eos_token_ids(), ElementsAre(fakes::kToyImEnd));
-  EXPECT_EQ((*opened)->MatrixType("head"), "F32");
-  EXPECT_EQ((*opened)->MatrixType("nothing"), "");
+  EXPECT_EQ((*opened)->Stored("head")->type, "F32");
+  EXPECT_EQ((*opened)->Stored("head")->name, "output.weight");
+  EXPECT_EQ((*opened)->Stored("nothing"), nullptr);
   EXPECT_EQ((*opened)->Matrix("nothing").status().code(), absl::StatusCode::kNotFound);
   const auto vector = (*opened)->Vector("final_norm");
   ASSERT_TRUE(vector.ok());
@@ -339,8 +340,8 @@ TEST_F(OpenModelTest, C81_TypesMayDifferBetweenTensors) {
     return true;
   });
   const auto files = Open();
-  EXPECT_EQ(files->MatrixType("layers.0.q_proj"), "F16");
-  EXPECT_EQ(files->MatrixType("layers.1.k_proj"), "BF16");
+  EXPECT_EQ(files->Stored("layers.0.q_proj")->type, "F16");
+  EXPECT_EQ(files->Stored("layers.1.k_proj")->type, "BF16");
 }
 
 TEST_F(OpenModelTest, C84_EosIdsAreTheUnionOfAllFiles) {
