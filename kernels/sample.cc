@@ -288,6 +288,7 @@ void SampleOne(std::span<float> logits, const SampleRow& row, SampleScratch& scr
   result.ok = false;
   result.token = -1;
   result.top.clear();
+  result.last_rank = 0;
   const Extremes raw = Scan(logits);
   if (!raw.valid || raw.max == -kInfinity) return;
 
@@ -308,6 +309,9 @@ void SampleOne(std::span<float> logits, const SampleRow& row, SampleScratch& scr
   if (wants_logprobs) {
     result.logprob = Logprob(scratch.raw[result.token], shift);
     result.rank = Rank(scratch.raw, shift, result.logprob);
+    if (!result.top.empty()) {
+      result.last_rank = Rank(scratch.raw, shift, result.top.back().logprob);
+    }
   }
   result.ok = true;
 }

@@ -69,6 +69,7 @@ struct SampleResult {
   // How many entries of the vocabulary have a log-probability >= this token's; the best has 1.
   std::int32_t rank = 0;
   std::vector<TokenLogprob> top;  // [num_logprobs], best first, ties by lowest id.
+  std::int32_t last_rank = 0;     // The rank of the last in `top`; 0: there is none.
 };
 
 // Memory that calls of one thread share, to avoid allocation.

@@ -9,14 +9,12 @@ PositionLogprobs ToPositionLogprobs(const kernels::SampleResult& result) {
   position.chosen = {.token = result.token, .logprob = result.logprob, .rank = result.rank};
   position.top.resize(result.top.size());
   // Backwards, so that the last of each tie gives its rank to those before it.
+  std::int32_t rank = result.last_rank;
   for (std::size_t i = result.top.size(); i-- > 0;) {
     const kernels::TokenLogprob& entry = result.top[i];
-    auto rank = static_cast<std::int32_t>(i) + 1;
-    if (i + 1 < position.top.size() && position.top[i + 1].logprob == entry.logprob) {
-      rank = position.top[i + 1].rank;
-    } else if (entry.logprob == result.logprob) {
-      rank = result.rank;
-    }
+    const bool is_last = i + 1 == result.top.size();
+    const bool ties_with_next = !is_last && result.top[i + 1].logprob == entry.logprob;
+    if (!is_last && !ties_with_next) rank = static_cast<std::int32_t>(i) + 1;
     position.top[i] = {.token = entry.token, .logprob = entry.logprob, .rank = rank};
   }
   return position;

@@ -23,7 +23,7 @@ struct PositionLogprobs {
 
 // What the sampler found at one position (result.ok, num_logprobs >= 0), with ranks. The chosen
 // token is always reported, so k alternatives make k + 1 entries, one of them twice when the chosen
-// token is among the best k. In `top` a tie that runs past its end is counted as far as it is seen.
+// token is among the best k.
 PositionLogprobs ToPositionLogprobs(const kernels::SampleResult& result);
 
 // The row that scores prompt token `token` and the best `num_logprobs` (-1: all `vocab_size`) at

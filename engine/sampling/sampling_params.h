@@ -27,29 +27,31 @@ inline constexpr double kGreedyBelow = 1e-5;
 
 struct SamplingParams {
   std::int32_t n = 1;
-  std::optional<double> temperature;  // Unset: the model's default, else 1. Below 1e-5: greedy.
-  std::optional<double> top_p;
-  std::optional<std::int32_t> top_k;  // 0 and -1: all.
-  std::optional<double> min_p;
-  std::optional<double> repetition_penalty;
+  // Unset: the model's default, else 1. Below 1e-5: greedy.
+  std::optional<double> temperature = std::nullopt;
+  std::optional<double> top_p = std::nullopt;
+  std::optional<std::int32_t> top_k = std::nullopt;  // 0 and -1: all.
+  std::optional<double> min_p = std::nullopt;
+  std::optional<double> repetition_penalty = std::nullopt;
   double presence_penalty = 0;
   double frequency_penalty = 0;
-  std::optional<std::uint64_t> seed;  // Unset: drawn, and returned with the last message.
-  std::map<TokenId, double> logit_bias;
-  std::vector<TokenId> allowed_token_ids;  // Empty: all.
-  std::vector<std::string> bad_words;
+  // Unset: drawn, and returned with the last message.
+  std::optional<std::uint64_t> seed = std::nullopt;
+  std::map<TokenId, double> logit_bias = {};
+  std::vector<TokenId> allowed_token_ids = {};  // Empty: all.
+  std::vector<std::string> bad_words = {};
 
-  std::optional<std::int32_t> max_tokens;
+  std::optional<std::int32_t> max_tokens = std::nullopt;
   std::int32_t min_tokens = 0;
   bool ignore_eos = false;
-  std::vector<std::string> stop;
-  std::vector<TokenId> stop_token_ids;
+  std::vector<std::string> stop = {};
+  std::vector<TokenId> stop_token_ids = {};
   bool include_stop_str_in_output = false;
 
-  std::optional<std::int32_t> logprobs;  // -1: the whole vocabulary.
-  std::optional<std::int32_t> prompt_logprobs;
-  std::optional<std::int32_t>
-      truncate_prompt_tokens;  // Keep the last k; -1: what the context holds.
+  std::optional<std::int32_t> logprobs = std::nullopt;  // -1: the whole vocabulary.
+  std::optional<std::int32_t> prompt_logprobs = std::nullopt;
+  // Keep the last k; -1: what the context holds.
+  std::optional<std::int32_t> truncate_prompt_tokens = std::nullopt;
   bool detokenize = true;
   bool skip_special_tokens = true;
 
@@ -63,8 +65,11 @@ struct SamplingParams {
 
 // A model's own defaults (generation_config.json or GGUF keys).
 struct SamplingDefaults {
-  std::optional<double> temperature, top_p, min_p, repetition_penalty;
-  std::optional<std::int32_t> top_k;
+  std::optional<double> temperature = std::nullopt;
+  std::optional<double> top_p = std::nullopt;
+  std::optional<double> min_p = std::nullopt;
+  std::optional<double> repetition_penalty = std::nullopt;
+  std::optional<std::int32_t> top_k = std::nullopt;
 };
 
 // `params` with every unset field filled from `defaults`, then from vLLM's.

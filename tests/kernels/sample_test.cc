@@ -344,6 +344,7 @@ TEST(SampleLogprobs, TiesAreListedByLowestId) {
   ASSERT_EQ(result.top.size(), 2U);
   EXPECT_EQ(result.top[0].token, 1);
   EXPECT_EQ(result.top[1].token, 3);
+  EXPECT_EQ(result.last_rank, 3);  // With the one that is not listed.
 }
 
 TEST(SampleLogprobs, ManyAndAllEntriesAreSorted) {
