@@ -34,7 +34,7 @@ Sequence* AdmissionControl::AdmitNext() {
       next_ = store_->Start(next_);
       return sequence;
     }
-    if (sequence->times_overtaken >= max_overtakes_) return nullptr;
+    if (sequence->resuming || sequence->times_overtaken >= max_overtakes_) return nullptr;
     passed_.push_back(sequence);
   }
   return nullptr;

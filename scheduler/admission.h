@@ -4,7 +4,8 @@
 // pool can give blocks for all of its known tokens and still keep the watermark; the watermark is
 // waived while nothing runs, so an idle engine can always admit. A sequence that does not fit may
 // be passed by later, smaller ones, a bounded number of times; from then on nothing passes it, so
-// that what the running ones give back collects until it fits.
+// that what the running ones give back collects until it fits. Nothing at all passes a preempted
+// one: its client has seen tokens and waits for more.
 #pragma once
 
 #include <cstdint>

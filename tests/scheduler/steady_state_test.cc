@@ -1,0 +1,69 @@
+// A step in which every sequence only decodes costs no heap allocation per token: counted by a
+// global operator new of this binary.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "scheduler/scheduler.h"
+
+namespace {
+
+std::atomic<std::int64_t> num_allocations{0};
+
+void* CountedAllocate(std::size_t size) {
+  ++num_allocations;
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return CountedAllocate(size); }
+void* operator new[](std::size_t size) { return CountedAllocate(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace quire::scheduler {
+namespace {
+
+TEST(SteadyState, DecodingAllocatesNothingPerToken) {
+  constexpr int kSequences = 64, kSteps = 512;
+  block_manager::BlockManager blocks({.num_blocks = 4096});
+  Scheduler scheduler({.max_num_seqs = kSequences}, &blocks);
+  for (std::uint64_t i = 0; i < kSequences; ++i) {
+    NewSequence sequence{.id = SequenceId{i + 1}, .forks = {}, .prompt = {}};
+    sequence.prompt.assign(16, static_cast<TokenId>(i));
+    sequence.max_total_tokens = 2 * kSteps;
+    scheduler.Add(std::move(sequence));
+  }
+  StepResult result;
+  for (std::uint64_t i = 0; i < kSequences; ++i) {
+    result.sequences.push_back({SequenceId{i + 1}, {1}, false});
+  }
+  const auto step = [&] {
+    const StepPlan& plan = scheduler.Schedule(absl::UnixEpoch());
+    ASSERT_EQ(plan.scheduled.size(), static_cast<std::size_t>(kSequences));
+    scheduler.Apply(result);
+  };
+  for (int i = 0; i < 4; ++i) step();
+
+  // Token lists and block tables double now and then: logarithmically many times, not per token.
+  const std::int64_t before = num_allocations;
+  for (int i = 0; i < kSteps; ++i) step();
+  const std::int64_t allocations = num_allocations - before;
+  EXPECT_LE(allocations, kSequences * 24);
+  EXPECT_LT(static_cast<double>(allocations) / (kSequences * kSteps), 0.05);
+
+  // Between two doublings there is none at all.
+  const std::int64_t quiet_before = num_allocations;
+  for (int i = 0; i < 8; ++i) step();
+  EXPECT_EQ(num_allocations - quiet_before, 0);
+}
+
+}  // namespace
+}  // namespace quire::scheduler
