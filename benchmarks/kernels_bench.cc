@@ -234,8 +234,8 @@ bool BenchShape(Backend& backend, const Options& options, const Ceilings& ceilin
     const double seconds = MedianSeconds(backend, copies, activations, out, options.samples);
     step_seconds[i] += seconds * shape.per_step;
     const double flops = 2.0 * rows * shape.outputs * shape.inputs;
-    const double floor = std::max(weight_bytes / (ceilings.read_gbps * 1e9),
-                                  flops / (ceilings.fma_gflops * 1e9));
+    const double floor =
+        std::max(weight_bytes / (ceilings.read_gbps * 1e9), flops / (ceilings.fma_gflops * 1e9));
     const nlohmann::ordered_json line = {{"bench", "linear"},
                                          {"shape", shape.name},
                                          {"outputs", shape.outputs},

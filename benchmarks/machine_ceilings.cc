@@ -35,12 +35,13 @@ __attribute__((target("avx2"))) std::int64_t ReadAll(const std::byte* data, std:
   __m256i sum[4] = {};
   for (std::size_t i = 0; i + 128 <= size; i += 128) {
     for (int v = 0; v < 4; ++v) {
-      const auto* at = reinterpret_cast<const __m256i*>(data + i + static_cast<std::size_t>(v) * 32);
+      const auto* at =
+          reinterpret_cast<const __m256i*>(data + i + static_cast<std::size_t>(v) * 32);
       sum[v] = _mm256_xor_si256(sum[v], _mm256_load_si256(at));
     }
   }
-  const __m256i all = _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]),
-                                       _mm256_xor_si256(sum[2], sum[3]));
+  const __m256i all =
+      _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
   return _mm256_extract_epi64(all, 0);
 }
 
@@ -94,7 +95,8 @@ double MeasureFmaPeak(std::string_view isa, int threads) {
   for (int i = 0; i < kTries; ++i) {
     best = std::min(best, TimeTogether(threads, [&](int) { wide ? FmaAvx512() : FmaAvx2(); }));
   }
-  return 2.0 * (wide ? 16 : 8) * kFmaChains * static_cast<double>(kFmaRounds) * threads / best / 1e9;
+  return 2.0 * (wide ? 16 : 8) * kFmaChains * static_cast<double>(kFmaRounds) * threads / best /
+         1e9;
 }
 
 }  // namespace quire::benchmarks

@@ -9,8 +9,8 @@ namespace quire::benchmarks {
 // few passes over buffers larger than the caches.
 double MeasureReadBandwidth(int threads);
 
-// f32 multiply-adds from registers on `threads` threads together, in GFLOP/s (two per multiply-add);
-// the best of a few tries. isa: "avx2" or "avx512", which the machine must have.
+// f32 multiply-adds from registers on `threads` threads together, in GFLOP/s (two per
+// multiply-add); the best of a few tries. isa: "avx2" or "avx512", which the machine must have.
 double MeasureFmaPeak(std::string_view isa, int threads);
 
 }  // namespace quire::benchmarks

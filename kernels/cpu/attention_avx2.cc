@@ -7,10 +7,10 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// Register blocks: 12 of the 16 registers are accumulators; fewer rows take more vectors, so that
-// enough independent chains are in flight.
+// Register blocks: at most 12 of the 16 registers are accumulators; fewer rows take more vectors,
+// so that enough independent chains are in flight.
 constexpr int kMaxRows = 6;
-constexpr int MaxVectors(int rows) { return rows >= 4 ? 1 : rows >= 2 ? 2 : 4; }
+constexpr int WideVectors(int rows) { return rows >= 4 ? 1 : rows >= 2 ? 2 : 4; }
 
 // 16 floats, as the cache groups them.
 struct Vec {

@@ -12,7 +12,7 @@ namespace {
 
 // Register blocks: 6 rows by 4 vectors take 24 accumulators, 4 keys or values and a broadcast.
 constexpr int kMaxRows = 6;
-constexpr int MaxVectors(int /*rows*/) { return 4; }
+constexpr int WideVectors(int /*rows*/) { return 4; }
 
 // 16 floats.
 struct Vec {

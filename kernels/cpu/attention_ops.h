@@ -29,7 +29,6 @@ class AttentionOps {
                                                       std::int64_t num_blocks);
   AttentionPlanOptions PlanOptions(const AttentionShape& shape) const;
   void CopyBlocks(KvCache& cache, std::span<const BlockCopy> copies);
-  // Rotates the keys in qkv in place, too.
   void RopeAndWriteKv(const RopeTable& rope, const AttentionShape& shape, const BatchView& batch,
                       std::int32_t layer, MatrixView qkv, KvCache& cache);
   void Attention(const AttentionShape& shape, const BatchView& batch, const AttentionPlan& plan,

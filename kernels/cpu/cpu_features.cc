@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -56,24 +56,34 @@ std::string_view IsaName(IsaLevel level) {
   return "unknown";
 }
 
-std::vector<IsaLevel> SupportedIsaLevels() {
-  std::vector<IsaLevel> levels;
+CpuidBits ReadCpuid() {
+  CpuidBits bits;
   std::uint32_t a = 0;
   std::uint32_t b = 0;
   std::uint32_t c = 0;
   std::uint32_t d = 0;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return levels;
-  if (!HasAll(c, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C)) return levels;
-  const std::uint64_t xcr0 = ReadXcr0();
-  if ((xcr0 & kXcr0Avx) != kXcr0Avx) return levels;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || !HasAll(b, bit_AVX2)) return levels;
+  if (__get_cpuid(1, &a, &b, &c, &d) != 0) bits.leaf1_ecx = c;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) bits.leaf7_ebx = b;
+  if (HasAll(bits.leaf1_ecx, bit_OSXSAVE)) bits.xcr0 = ReadXcr0();
+  return bits;
+}
+
+std::vector<IsaLevel> LevelsOf(const CpuidBits& bits) {
+  std::vector<IsaLevel> levels;
+  if ((bits.xcr0 & kXcr0Avx) != kXcr0Avx ||
+      !HasAll(bits.leaf1_ecx, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C) ||
+      !HasAll(bits.leaf7_ebx, bit_AVX2)) {
+    return levels;
+  }
   levels.push_back(IsaLevel::kAvx2);
-  if ((xcr0 & kXcr0Avx512) == kXcr0Avx512 &&
-      HasAll(b, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL)) {
+  if ((bits.xcr0 & kXcr0Avx512) == kXcr0Avx512 &&
+      HasAll(bits.leaf7_ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL)) {
     levels.push_back(IsaLevel::kAvx512);
   }
   return levels;
 }
+
+std::vector<IsaLevel> SupportedIsaLevels() { return LevelsOf(ReadCpuid()); }
 
 absl::StatusOr<IsaLevel> SelectIsa(std::string_view name) {
   const std::vector<IsaLevel> supported = SupportedIsaLevels();

@@ -2,6 +2,7 @@
 // processors this process may use.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,17 @@ enum class IsaLevel {
 };
 
 std::string_view IsaName(IsaLevel level);  // "avx2", "avx512"
+
+// What cpuid and the operating system say, before conclusions are drawn.
+struct CpuidBits {
+  std::uint32_t leaf1_ecx = 0;
+  std::uint32_t leaf7_ebx = 0;
+  std::uint64_t xcr0 = 0;  // 0 when the system does not let it be read.
+};
+CpuidBits ReadCpuid();
+
+// Levels that a machine with these bits can run, weakest first.
+std::vector<IsaLevel> LevelsOf(const CpuidBits& bits);
 
 // Levels of this machine, weakest first; empty on a processor without AVX2.
 std::vector<IsaLevel> SupportedIsaLevels();

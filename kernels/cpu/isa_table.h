@@ -27,8 +27,8 @@ struct LinearArgs {
 
 // Memory that one worker needs to run a linear kernel.
 struct LinearScratch {
-  static constexpr std::int32_t kMaxRows = 128;  // Of LinearArgs::rows.
-  static constexpr std::int32_t kMaxInputs = 256;
+  static constexpr std::int32_t kMaxRows = 128;    // Of LinearArgs::rows.
+  static constexpr std::int32_t kMaxInputs = 128;  // Dequantised at a time: 16 KiB.
 
   alignas(64) float panel[kMaxInputs * kGroupColumns];  // Dequantised weights.
   alignas(64) float sums[kMaxRows * kGroupColumns];     // Partial sums between blocks of inputs.

@@ -17,18 +17,28 @@ namespace quire::kernels::cpu::QUIRE_ISA_NAMESPACE {
 inline constexpr int kGroupVectors = kGroupColumns / kLanes;
 inline constexpr int kVectorBytes = kLanes * 4;  // Of a unit.
 
-// Register blocks, rows x vectors. 14 x 2 zmm leave room for the weights and a broadcast; so do
-// 6 x 2 ymm.
+// Register blocks. 14 rows x 2 zmm leave room for the weights and a broadcast; so do 6 x 2 ymm.
+// Up to kMaxDirectRows rows it is cheaper to dequantise weights again for every row block than to
+// pass them through scratch. With one or two rows more columns are needed (4 vectors) to have
+// enough independent sums to hide the latency of multiply-add.
+inline constexpr int kPanelVectors = 2;
+inline constexpr int kWideVectors = 4;
+inline constexpr int kMaxWideRows = 2;
 #if defined(__AVX512F__)
 inline constexpr int kMaxPanelRows = 14;
-inline constexpr int kPanelVectors = 2;
 inline constexpr int kMaxDirectRows = 8;
 #else
 inline constexpr int kMaxPanelRows = 6;
-inline constexpr int kPanelVectors = 2;
 inline constexpr int kMaxDirectRows = 4;
 #endif
-inline constexpr int kPanelInputs = 128;  // 16 KiB of scratch.
+
+// Inputs of f32 weights that are worked on at a time: they need no scratch, so what counts is the
+// second-level cache (80 KiB) and how often sums are stored.
+inline constexpr int kMaxUnpackedInputs = 640;
+
+// How far ahead of their use weights are fetched from memory.
+inline constexpr int kPrefetchBytes = 4096;
+inline constexpr int kLineBytes = 64;
 
 template <int... kIndices>
 struct Indices {};
@@ -41,13 +51,13 @@ QUIRE_INLINE VecF InRegister(VecF x) {
 
 // --- Formats ----------------------------------------------------------------------------------
 // Weight<k>(unit, columns): input k of a unit, for kLanes columns; `unit` points at the first
-// column's bytes. Columns holds what those columns share in a block.
+// column's bytes. Columns holds what the inputs of a block have in common, per column.
 
 struct F32Weights {
   static constexpr PackedFormat kFormat = PackedFormat::kF32;
   using Unit = Indices<0>;
   struct Columns {};
-  static QUIRE_INLINE Columns Header(const std::byte* /*block*/, int /*vector*/) { return {}; }
+  static QUIRE_INLINE Columns Header(const std::byte* /*scales*/) { return {}; }
   template <int k>
   static QUIRE_INLINE VecF Weight(const std::byte* unit, const Columns& /*columns*/) {
     return Load(reinterpret_cast<const float*>(unit));
@@ -58,7 +68,7 @@ struct Bf16Weights {
   static constexpr PackedFormat kFormat = PackedFormat::kBf16;
   using Unit = Indices<0, 1>;
   struct Columns {};
-  static QUIRE_INLINE Columns Header(const std::byte* /*block*/, int /*vector*/) { return {}; }
+  static QUIRE_INLINE Columns Header(const std::byte* /*scales*/) { return {}; }
   template <int k>
   static QUIRE_INLINE VecF Weight(const std::byte* unit, const Columns& /*columns*/) {
     const VecI pair = LoadI(unit);
@@ -78,8 +88,7 @@ struct Int8Weights {
     VecF scale;
     VecF offset;
   };
-  static QUIRE_INLINE Columns Header(const std::byte* block, int vector) {
-    const std::byte* scales = block + vector * kLanes * 2;
+  static QUIRE_INLINE Columns Header(const std::byte* scales) {
     return {Mul(LoadF16(scales), Set(0x1p-24F)),
             kOffsets ? LoadF16(scales + kScalesBytes) : Zero()};
   }
@@ -100,8 +109,7 @@ struct Int4Weights {
     VecF scale;
     VecF offset;
   };
-  static QUIRE_INLINE Columns Header(const std::byte* block, int vector) {
-    const std::byte* scales = block + vector * kLanes * 2;
+  static QUIRE_INLINE Columns Header(const std::byte* scales) {
     return {LoadF16(scales), LoadF16(scales + kScalesBytes)};
   }
   static QUIRE_INLINE VecF LowNibbleToFloat(VecI x) {
@@ -141,38 +149,91 @@ QUIRE_INLINE void StoreSums(const VecF (&sum)[kRows][kVectors], Target target) {
   }
 }
 
+// Where vector v of a run of vectors has its share of a unit, when the run starts in one group and
+// may go on in the next ones.
+template <int kBytes>
+QUIRE_INLINE std::int64_t VectorOffset(int v, std::int64_t group_bytes) {
+  return v / kGroupVectors * group_bytes + v % kGroupVectors * kBytes;
+}
+
+// Rows of activations at the current input. A pointer to every fifth row: those between are reached
+// by x86 addressing (base + stride * {1, 2, 4}, base + 3 * stride), so that 14 rows need six
+// registers. The compiler must not see that the pointers are related, or it undoes this.
+template <int kRows>
+struct RowPointers {
+  static constexpr int kStep = 5;
+  static constexpr int kBases = (kRows + kStep - 1) / kStep;
+
+  QUIRE_INLINE RowPointers(const float* x, std::int64_t x_stride) : stride(x_stride) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kBases; ++i) {
+      base[i] = x + i * kStep * x_stride;
+      asm("" : "+r"(base[i]));
+    }
+  }
+  QUIRE_INLINE VecF Broadcast(int r, int k) const {
+    return InRegister(Set(base[r / kStep][r % kStep * stride + k]));
+  }
+  QUIRE_INLINE void Advance(int inputs) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kBases; ++i) base[i] += inputs;
+  }
+
+  const float* base[kBases];
+  std::int64_t stride;
+};
+
 // sum[r][v] += x[r, k] * weight of input k of a unit.
-template <class Format, int kRows, int kVectors, int k>
-QUIRE_INLINE void AddInput(const float* x, std::int64_t x_stride, const std::byte* unit,
+template <class Format, int k, int kRows, int kVectors>
+QUIRE_INLINE void AddInput(const RowPointers<kRows>& x, const std::byte* unit,
+                           std::int64_t group_bytes,
                            const typename Format::Columns (&columns)[kVectors],
                            VecF (&sum)[kRows][kVectors]) {
   VecF weight[kVectors];
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) {
-    weight[v] = Format::template Weight<k>(unit + v * kVectorBytes, columns[v]);
+    weight[v] =
+        Format::template Weight<k>(unit + VectorOffset<kVectorBytes>(v, group_bytes), columns[v]);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    const VecF value = InRegister(Set(x[r * x_stride + k]));
+    const VecF value = x.Broadcast(r, k);
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) sum[r][v] = Fma(value, weight[v], sum[r][v]);
   }
 }
 
+// The same for all inputs of a unit.
 template <class Format, int kRows, int kVectors, int... ks>
-QUIRE_INLINE void AddUnit(const float* x, std::int64_t x_stride, const std::byte* unit,
+QUIRE_INLINE void AddUnit(const RowPointers<kRows>& x, const std::byte* unit,
+                          std::int64_t group_bytes,
                           const typename Format::Columns (&columns)[kVectors],
                           VecF (&sum)[kRows][kVectors], Indices<ks...> /*inputs*/) {
-  (AddInput<Format, kRows, kVectors, ks>(x, x_stride, unit, columns, sum), ...);
+  (AddInput<Format, ks>(x, unit, group_bytes, columns, sum), ...);
 }
 
-// kRows rows x kVectors vectors of columns, from vector `first_vector` of the group on.
+// Fetches kBytes from `at` on into the first-level cache.
+template <int kBytes>
+QUIRE_INLINE void Prefetch(const void* at) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kBytes; i += kLineBytes) {
+    _mm_prefetch(static_cast<const char*>(at) + i, _MM_HINT_T0);
+  }
+}
+
+// kRows rows x kVectors vectors of columns from `first_vector` of `group` on; kVectors beyond
+// kGroupVectors lie in the groups that follow.
 template <class Format, int kRows, int kVectors>
-void DirectRows(const float* x, std::int64_t x_stride, std::int32_t inputs, const std::byte* group,
-                int first_vector, Target target) {
+void DirectRows(const LinearArgs& args, const std::byte* group, int first_vector, Target target) {
   using Unit = typename Format::Unit;
   constexpr int kUnitInputs = UnitInputs(Format::kFormat);
   constexpr int kHeader = BlockHeaderBytes(Format::kFormat);
+  constexpr int kGroups = (kVectors + kGroupVectors - 1) / kGroupVectors;
+  constexpr int kBytes = BlockBytes(Format::kFormat);
+  constexpr int kUnits = kBlockInputs / kUnitInputs;
+  const std::int64_t group_bytes = args.group_bytes;
+  const std::int32_t inputs = args.inputs;
+  RowPointers<kRows> x(args.x, args.x_stride);
   VecF sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -180,43 +241,54 @@ void DirectRows(const float* x, std::int64_t x_stride, std::int32_t inputs, cons
     for (int v = 0; v < kVectors; ++v) sum[r][v] = Zero();
   }
   typename Format::Columns columns[kVectors];
-  const std::byte* unit = group + first_vector * kVectorBytes;
-  if constexpr (kHeader > 0) {
-    const std::byte* block = group;
-    for (std::int32_t k = 0; k < inputs; k += kBlockInputs) {
+  const std::byte* block = group;
+  std::int32_t k = 0;
+  for (; k + kBlockInputs <= inputs; k += kBlockInputs) {
+    // Near the end of these groups, what comes next lies behind the last of them.
+    const std::byte* ahead = block + kPrefetchBytes;
+    if (k + kPrefetchBytes / kBytes * kBlockInputs >= inputs) ahead += (kGroups - 1) * group_bytes;
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) columns[v] = Format::Header(block, first_vector + v);
-      unit += kHeader;
-      for (int i = 0; i < kBlockInputs; i += kUnitInputs) {
-        AddUnit<Format, kRows, kVectors>(x + i, x_stride, unit, columns, sum, Unit{});
-        unit += kUnitBytes;
-      }
-      x += kBlockInputs;
-      block += BlockBytes(Format::kFormat);
+    for (int v = 0; v < kVectors; ++v) {
+      columns[v] = Format::Header(block + first_vector * kLanes * 2 +
+                                  VectorOffset<kLanes * 2>(v, group_bytes));
     }
-  } else {
-    std::int32_t k = 0;
-    for (; k + kUnitInputs <= inputs; k += kUnitInputs) {
-      AddUnit<Format, kRows, kVectors>(x + k, x_stride, unit, columns, sum, Unit{});
+    const std::byte* unit = block + kHeader + first_vector * kVectorBytes;
+    for (int u = 0; u < kUnits; ++u) {
+      for (int g = 0; g < kGroups; ++g) {
+        Prefetch<kBytes / kUnits>(ahead + u * (kBytes / kUnits) + g * group_bytes);
+      }
+      AddUnit<Format>(x, unit, group_bytes, columns, sum, Unit{});
+      x.Advance(kUnitInputs);
       unit += kUnitBytes;
     }
-    if (k < inputs) {  // An odd number of bf16 inputs.
-      AddUnit<Format, kRows, kVectors>(x + k, x_stride, unit, columns, sum, Indices<0>{});
+    block += kBytes;
+  }
+  // What remains of formats without blocks, perhaps half a unit of bf16.
+  if constexpr (kHeader == 0) {
+    const std::byte* unit = block + first_vector * kVectorBytes;
+    for (; k + kUnitInputs <= inputs; k += kUnitInputs) {
+      AddUnit<Format>(x, unit, group_bytes, columns, sum, Unit{});
+      x.Advance(kUnitInputs);
+      unit += kUnitBytes;
     }
+    if (k < inputs) AddUnit<Format>(x, unit, group_bytes, columns, sum, Indices<0>{});
   }
   StoreSums(sum, target);
 }
 
-// All columns of a group, 1 <= rows <= kMaxRows.
-template <class Format, int kMaxRows>
-void DirectGroup(const LinearArgs& args, const std::byte* group, Target target) {
+// All columns of kGroups groups, 1 <= rows <= kMaxRows.
+template <class Format, int kMaxRows, int kGroups>
+void DirectGroups(const LinearArgs& args, const std::byte* group, Target target) {
   if constexpr (kMaxRows > 1) {
-    if (args.rows < kMaxRows) return DirectGroup<Format, kMaxRows - 1>(args, group, target);
+    if (args.rows < kMaxRows) {
+      return DirectGroups<Format, kMaxRows - 1, kGroups>(args, group, target);
+    }
   }
-  // The fewer rows, the more columns at a time: enough independent sums to hide the latency of FMA.
-  constexpr int kVectors = kMaxRows <= 2 ? kGroupVectors : kPanelVectors;
-  for (int v = 0; v < kGroupVectors; v += kVectors) {
-    DirectRows<Format, kMaxRows, kVectors>(args.x, args.x_stride, args.inputs, group, v,
+  constexpr int kAll = kGroups * kGroupVectors;
+  constexpr int kWanted = kMaxRows <= kMaxWideRows ? kWideVectors : kPanelVectors;
+  constexpr int kVectors = kWanted < kAll ? kWanted : kAll;
+  for (int v = 0; v < kAll; v += kVectors) {
+    DirectRows<Format, kMaxRows, kVectors>(args, group, v,
                                            {target.out + v * kLanes, target.stride, target.add});
   }
 }
@@ -229,18 +301,16 @@ QUIRE_INLINE void DequantiseUnit(const std::byte* unit, const typename Format::C
   (Store(out + ks * kGroupColumns, Format::template Weight<ks>(unit, columns)), ...);
 }
 
-// Writes inputs [first, first + count) of a group as f32, [count][32 columns]. `first` is a
-// multiple of kPanelInputs.
+// Writes `count` inputs, packed from `block` on, as f32: panel[count][32 columns].
 template <class Format>
-void DequantisePanel(const std::byte* group, std::int32_t first, std::int32_t count, float* panel) {
+void DequantisePanel(const std::byte* block, std::int32_t count, float* panel) {
   constexpr int kUnitInputs = UnitInputs(Format::kFormat);
   constexpr int kHeader = BlockHeaderBytes(Format::kFormat);
   using Unit = typename Format::Unit;
   for (std::int32_t k = 0; k < count; k += kBlockInputs) {
-    const std::byte* block = group + (first + k) / kBlockInputs * BlockBytes(Format::kFormat);
     const std::int32_t block_inputs = count - k < kBlockInputs ? count - k : kBlockInputs;
     for (int v = 0; v < kGroupVectors; ++v) {
-      const auto columns = Format::Header(block, v);
+      const auto columns = Format::Header(block + v * kLanes * 2);
       const std::byte* unit = block + kHeader + v * kVectorBytes;
       float* out = panel + k * kGroupColumns + v * kLanes;
       // A last unit that is not full has zeros beyond the matrix; the panel has room for them.
@@ -249,28 +319,40 @@ void DequantisePanel(const std::byte* group, std::int32_t first, std::int32_t co
         unit += kUnitBytes;
       }
     }
+    block += BlockBytes(Format::kFormat);
   }
 }
 
-// sums = carry + x * panel for kRows rows and kPanelVectors vectors; carry null: zero.
+// Weights to fetch while a panel is worked on: `bytes_per_input` from `at` on with every input.
+struct PanelPrefetch {
+  const std::byte* at;
+  std::int64_t bytes_per_input;
+};
+
+// carry + x * panel for kRows rows and kPanelVectors vectors; carry null: zero.
 // panel: [count][32 columns], from the wanted column on. carry: [kRows][32].
 template <int kRows>
 void PanelRows(const float* x, std::int64_t x_stride, const float* panel, std::int32_t count,
-               const float* carry, Target target) {
+               const float* carry, PanelPrefetch prefetch, Target target) {
   VecF sum[kRows][kPanelVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
+    Prefetch<kPanelVectors * kVectorBytes>(target.out + r * target.stride);
 #pragma GCC unroll 16
     for (int v = 0; v < kPanelVectors; ++v) {
       sum[r][v] = carry == nullptr ? Zero() : Load(carry + r * kGroupColumns + v * kLanes);
     }
   }
+  const auto* ahead = reinterpret_cast<const char*>(prefetch.at);
+  RowPointers<kRows> rows(x, x_stride);
   const F32Weights::Columns columns[kPanelVectors] = {};
 #pragma GCC unroll 2
   for (std::int32_t k = 0; k < count; ++k) {
-    AddInput<F32Weights, kRows, kPanelVectors, 0>(
-        x + k, x_stride, reinterpret_cast<const std::byte*>(panel + k * kGroupColumns), columns,
-        sum);
+    _mm_prefetch(ahead, _MM_HINT_T1);
+    ahead += prefetch.bytes_per_input;
+    AddInput<F32Weights, 0>(rows, reinterpret_cast<const std::byte*>(panel), 0, columns, sum);
+    panel += kGroupColumns;
+    rows.Advance(1);
   }
   StoreSums(sum, target);
 }
@@ -278,40 +360,60 @@ void PanelRows(const float* x, std::int64_t x_stride, const float* panel, std::i
 // All columns of the panel, 1 <= rows <= kMaxRows.
 template <int kMaxRows>
 void PanelBlock(std::int32_t rows, const float* x, std::int64_t x_stride, const float* panel,
-                std::int32_t count, const float* carry, Target target) {
+                std::int32_t count, const float* carry, PanelPrefetch prefetch, Target target) {
   if constexpr (kMaxRows > 1) {
     if (rows < kMaxRows) {
-      return PanelBlock<kMaxRows - 1>(rows, x, x_stride, panel, count, carry, target);
+      return PanelBlock<kMaxRows - 1>(rows, x, x_stride, panel, count, carry, prefetch, target);
     }
   }
   for (int c = 0; c < kGroupColumns; c += kPanelVectors * kLanes) {
     PanelRows<kMaxRows>(x, x_stride, panel + c, count, carry == nullptr ? nullptr : carry + c,
-                        {target.out + c, target.stride, target.add});
+                        prefetch, {target.out + c, target.stride, target.add});
   }
+}
+
+inline constexpr std::int32_t CeilDivide(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
+
+// Bytes of `count` inputs of a group; a multiple of kBlockInputs, or the rest of a group.
+template <class Format>
+std::int64_t PackedBytes(std::int32_t count) {
+  return static_cast<std::int64_t>(count) * BlockBytes(Format::kFormat) / kBlockInputs;
 }
 
 template <class Format>
 void BlockedGroup(const LinearArgs& args, const std::byte* group, Target target,
                   LinearScratch& scratch) {
-  // Row blocks of equal size, as far as possible.
-  const std::int32_t num_blocks = (args.rows + kMaxPanelRows - 1) / kMaxPanelRows;
-  for (std::int32_t k = 0; k < args.inputs; k += kPanelInputs) {
-    const std::int32_t count = args.inputs - k < kPanelInputs ? args.inputs - k : kPanelInputs;
+  // Blocks of rows and of inputs of equal size, as far as possible.
+  constexpr std::int32_t kMaxInputs =
+      Format::kFormat == PackedFormat::kF32 ? kMaxUnpackedInputs : LinearScratch::kMaxInputs;
+  static_assert(kMaxInputs % kBlockInputs == 0);
+  const std::int32_t row_blocks = CeilDivide(args.rows, kMaxPanelRows);
+  const std::int32_t input_blocks = CeilDivide(args.inputs, kMaxInputs);
+  const std::int32_t block_inputs =
+      CeilDivide(CeilDivide(args.inputs, input_blocks), kBlockInputs) * kBlockInputs;
+  for (std::int32_t k = 0; k < args.inputs; k += block_inputs) {
+    const std::int32_t count = args.inputs - k < block_inputs ? args.inputs - k : block_inputs;
     const bool last = k + count == args.inputs;
+    const std::byte* packed = group + PackedBytes<Format>(k);
     const float* panel = scratch.panel;
     if constexpr (Format::kFormat == PackedFormat::kF32) {
-      panel = reinterpret_cast<const float*>(group) + k * kGroupColumns;
+      panel = reinterpret_cast<const float*>(packed);
     } else {
-      DequantisePanel<Format>(group, k, count, scratch.panel);
+      DequantisePanel<Format>(packed, count, scratch.panel);
     }
+    // Every row block fetches its part of the weights that follow.
+    const std::int64_t bytes = PackedBytes<Format>(count);
+    const std::int64_t bytes_per_input = bytes / row_blocks / count + 1;
     std::int32_t row = 0;
-    for (std::int32_t b = 0; b < num_blocks; ++b) {
-      const std::int32_t end = args.rows * (b + 1) / num_blocks;
+    for (std::int32_t b = 0; b < row_blocks; ++b) {
+      const std::int32_t end = args.rows * (b + 1) / row_blocks;
       float* sums = scratch.sums + row * kGroupColumns;
       const Target to = last ? Target{target.out + row * target.stride, target.stride, target.add}
                              : Target{sums, kGroupColumns, false};
       PanelBlock<kMaxPanelRows>(end - row, args.x + row * args.x_stride + k, args.x_stride, panel,
-                                count, k == 0 ? nullptr : sums, to);
+                                count, k == 0 ? nullptr : sums,
+                                {packed + bytes + bytes_per_input * count * b, bytes_per_input},
+                                to);
       row = end;
     }
   }
@@ -333,19 +435,29 @@ inline void CopyEdge(const LinearArgs& args, std::int32_t columns, const float* 
 template <class Format>
 void LinearGroups(const LinearArgs& args, std::int64_t first, std::int64_t last,
                   LinearScratch& scratch) {
-  for (std::int64_t g = first; g < last; ++g) {
+  constexpr int kWideGroups = kWideVectors / kGroupVectors;
+  const std::int64_t whole_groups = args.outputs / kGroupColumns;
+  for (std::int64_t g = first; g < last;) {
     const std::byte* group = args.weights + g * args.group_bytes;
     float* out = args.out + g * kGroupColumns;
-    const std::int64_t columns = args.outputs - g * kGroupColumns;
-    const bool whole = columns >= kGroupColumns;
+    const bool whole = g < whole_groups;
     const Target target =
         whole ? Target{out, args.out_stride, args.add} : Target{scratch.edge, kGroupColumns, false};
-    if (args.rows <= kMaxDirectRows) {
-      DirectGroup<Format, kMaxDirectRows>(args, group, target);
-    } else {
+    std::int64_t groups = 1;
+    if (args.rows > kMaxDirectRows) {
       BlockedGroup<Format>(args, group, target, scratch);
+    } else if (args.rows <= kMaxWideRows && g + kWideGroups <= last &&
+               g + kWideGroups <= whole_groups) {
+      DirectGroups<Format, kMaxWideRows, kWideGroups>(args, group, target);
+      groups = kWideGroups;
+    } else {
+      DirectGroups<Format, kMaxDirectRows, 1>(args, group, target);
     }
-    if (!whole) CopyEdge(args, static_cast<std::int32_t>(columns), scratch.edge, out);
+    if (!whole) {
+      CopyEdge(args, static_cast<std::int32_t>(args.outputs - g * kGroupColumns), scratch.edge,
+               out);
+    }
+    g += groups;
   }
 }
 

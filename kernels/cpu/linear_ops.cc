@@ -17,10 +17,13 @@ std::int32_t RowsAtATime(std::int32_t inputs) {
 }
 static_assert(112 <= LinearScratch::kMaxRows);
 
-// Column groups of an item: one, unless there are so many that handing them out would show.
-std::int64_t GroupsPerItem(std::int64_t num_groups, int num_threads) {
-  constexpr std::int64_t kItemsPerWorker = 32;
-  return std::max<std::int64_t>(1, num_groups / (kItemsPerWorker * num_threads));
+// Items per worker that `num_groups` column groups are cut into: of two groups at most, so that a
+// worker that loses its core does not hold up the others for long, or more if there are so many
+// that handing them out would show.
+std::int64_t ItemsPerWorker(std::int64_t num_groups, int num_threads) {
+  constexpr std::int64_t kMaxItems = 64;
+  const std::int64_t groups = (num_groups + num_threads - 1) / num_threads;
+  return std::min((groups + 1) / 2, kMaxItems);
 }
 
 }  // namespace
@@ -41,12 +44,12 @@ void LinearOps::Run(const PackedWeights& weights, const CpuLinearInput& input, E
   const std::int32_t max_rows = RowsAtATime(weights.in_features());
   const std::int64_t row_blocks = (out.rows + max_rows - 1) / max_rows;
   const std::int64_t num_groups = weights.num_groups();
-  const std::int64_t item_groups = GroupsPerItem(num_groups, pool_.num_threads());
-  const std::int64_t row_items = (num_groups + item_groups - 1) / item_groups;
+  const std::int64_t row_items =
+      std::min(num_groups, pool_.num_threads() * ItemsPerWorker(num_groups, pool_.num_threads()));
 
   pool_.ParallelFor(row_blocks * row_items, [&](std::int64_t item, int worker) {
     const std::int64_t block = item / row_items;
-    const std::int64_t first_group = (item - block * row_items) * item_groups;
+    const std::int64_t part = item - block * row_items;
     const auto first_row = static_cast<std::int32_t>(out.rows * block / row_blocks);
     const auto last_row = static_cast<std::int32_t>(out.rows * (block + 1) / row_blocks);
     const LinearArgs args = {.weights = weights.data(),
@@ -59,7 +62,7 @@ void LinearOps::Run(const PackedWeights& weights, const CpuLinearInput& input, E
                              .out = out.row(first_row),
                              .out_stride = out.stride,
                              .add = epilogue == Epilogue::kAdd};
-    kernel(args, first_group, std::min(first_group + item_groups, num_groups),
+    kernel(args, num_groups * part / row_items, num_groups * (part + 1) / row_items,
            scratch_.as<LinearScratch>()[worker]);
   });
 }

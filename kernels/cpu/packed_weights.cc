@@ -145,7 +145,8 @@ GroupError PackScales(PackedFormat format, const RowBuffers& row, int column, st
     }
     std::memcpy(at, &bits, 2);
     if (!ToExactF16(row.offsets[b], bits)) {
-      return {.needs_offsets = false, .message = fmt::format("offset {} of group {} is not a finite f16 value",
+      return {.needs_offsets = false,
+              .message = fmt::format("offset {} of group {} is not a finite f16 value",
                                      row.offsets[b], b)};
     }
     if (offsets) {
