@@ -1,6 +1,9 @@
 #include "engine/engine.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -178,7 +181,12 @@ void Engine::Impl::Encode(const std::shared_ptr<Request>& request) {
   if (clock_.Now() >= request->deadline) {
     status = absl::DeadlineExceededError("the deadline passed before the prompt was encoded");
   } else {
-    status = intake_.CompletePrompt(*request);
+    try {
+      status = intake_.CompletePrompt(*request);
+    } catch (const std::exception& e) {  // Out of memory, say; nothing may end this thread.
+      spdlog::error("a prompt could not be encoded: {}", e.what());
+      status = Internal("the prompt could not be encoded");
+    }
   }
   if (!status.ok()) {
     mailbox_.Send(AbortMail{.request = request, .status = std::move(status)});

@@ -131,6 +131,8 @@ void EngineLoop::Read(ResetPrefixCacheMail& mail) {
 
 BlockMap EngineLoop::MakeBlockMap() const {
   BlockMap map;
+  map.states.reserve(static_cast<std::size_t>(blocks_.capacity()));
+  map.owners.reserve(static_cast<std::size_t>(blocks_.capacity()));
   for (const block_manager::BlockManager::BlockInfo& block : blocks_.BlockInfos()) {
     map.states.push_back(MapState(block.state));
     map.owners.push_back(block.owners);

@@ -1,6 +1,7 @@
 // Seeds for requests that bring none: a counter-based stream, keyed once by the system's entropy.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <random>

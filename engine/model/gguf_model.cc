@@ -279,7 +279,7 @@ class GgufModel final : public LlamaFiles {
   absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer() const override {
     if (!file_.Has("tokenizer.ggml.model")) return std::unique_ptr<text::Tokenizer>();
     QUIRE_ASSIGN_OR_RETURN(auto tables, ReadTokenizerTables(file_));
-    auto tokenizer = text::TokenizerFromTables(std::move(tables));
+    auto tokenizer = text::TokenizerFromTables(tables);
     if (tokenizer.ok()) return tokenizer;
     return absl::Status(tokenizer.status().code(),
                         fmt::format("{}: {}", file_.path(), AsStd(tokenizer.status().message())));

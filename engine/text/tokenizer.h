@@ -72,7 +72,7 @@ struct TokenizerTables {
   std::optional<bool> add_bos, add_eos;  // Unset: what `pre` implies (llama-bpe: BOS).
 };
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromTables(TokenizerTables tables);
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromTables(const TokenizerTables& tables);
 // Reads tokenizer.json and, when present, tokenizer_config.json of `folder`. Errors name the file
 // and the component that is not supported.
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromFolder(const std::string& folder);

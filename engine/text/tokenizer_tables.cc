@@ -105,7 +105,7 @@ absl::StatusOr<std::vector<AddedToken>> AddTokens(const TokenizerTables& tables,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromTables(TokenizerTables tables) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromTables(const TokenizerTables& tables) {
   QUIRE_RETURN_IF_ERROR(CheckTables(tables));
   QUIRE_ASSIGN_OR_RETURN(const PreTokenizerRecipe* recipe, FindRecipe(tables.pre));
 

@@ -250,19 +250,21 @@ TEST(EngineDeadline, ADeadlineAlreadyPastIsNoError) {
 
 // --- Drain and destruction -------------------------------------------------------------------
 
+// Until a drain has begun, work is still accepted: one request, whose id is in use from then on.
+void WaitUntilRefused(Harness& harness) {
+  GenerationRequest request = Greedy({1}, 1);
+  request.request_id = "asked again and again";
+  while (harness.engine->Submit(request).status().code() != absl::StatusCode::kUnavailable) {
+  }
+}
+
 TEST(EngineDrain, LetsAcceptedWorkEndAndRefusesNewWork) {
   Harness harness;
   StepGate gate(*harness.model);
   const auto running = harness.Submit(Greedy(Prompt(10), 20));
   gate.WaitUntilHeld();
   std::thread drainer([&harness] { harness.engine->Drain(absl::Minutes(1)); });
-  while (true) {  // Until the drain has begun, more work is accepted.
-    const auto more = harness.engine->Submit(Greedy(Prompt(4), 1));
-    if (!more.ok()) {
-      EXPECT_EQ(more.status().code(), absl::StatusCode::kUnavailable);
-      break;
-    }
-  }
+  WaitUntilRefused(harness);
   gate.Open();
   drainer.join();
   EXPECT_EQ(harness.sink.Now(running).branches.at(0).token_ids, harness.Expected(Prompt(10), 20))
@@ -292,8 +294,7 @@ TEST(EngineDrain, AbortsWhatIsLeftAfterItsTimeout) {
   std::thread drainer([&harness] { harness.engine->Drain(absl::ZeroDuration()); });
   // The step goes on only when the abort is in the mail: a draining engine refuses, and the abort
   // follows without a wait.
-  while (harness.engine->Submit(Greedy({1}, 1)).ok()) {
-  }
+  WaitUntilRefused(harness);
   gate.Open();
   drainer.join();
   for (const auto& stream : {running, queued}) {

@@ -11,6 +11,8 @@
 #include "engine/model/weight_names.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/model/paged_model.h"
 #include "tests/engine/model/plain_llama.h"
@@ -103,6 +105,102 @@ TEST(Decoder, C85_HeadDimOtherThanHiddenOverHeads) {
     EXPECT_LT(LargestError(toy, *from_gguf.model, kPrompt), 2e-5);
   }
 }
+
+// --- The CPU backend at every level of this machine
+// -----------------------------------------------
+
+struct CpuCase {
+  std::string isa, matrix_type;
+};
+
+std::vector<CpuCase> CpuCases() {
+  std::vector<CpuCase> cases;
+  for (const kernels::cpu::IsaLevel level : kernels::cpu::SupportedIsaLevels()) {
+    for (const char* type : {"F32", "BF16", "Q8_0", "Q4_0", "Q4_1"}) {
+      cases.push_back({std::string(kernels::cpu::IsaName(level)), type});
+    }
+  }
+  return cases;
+}
+
+class CpuDecoder : public testing::TestWithParam<CpuCase> {
+ protected:
+  CpuDecoder() : toy_({.matrix_type = GetParam().matrix_type}) {
+    files_ = *OpenModel(toy_.WriteGguf(folder_.path()));
+  }
+
+  std::unique_ptr<PagedModel> Load(kernels::Backend& backend, KvDtype kv_dtype) {
+    auto model = PagedModel::Create(*files_, backend,
+                                    {.kv_dtype = kv_dtype, .num_sequences = 4, .max_tokens = 64});
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *std::move(model);
+  }
+  std::unique_ptr<kernels::Backend> Cpu(int threads) {
+    auto backend = kernels::NewCpuBackend({.isa = GetParam().isa, .threads = threads});
+    EXPECT_TRUE(backend.ok()) << backend.status();
+    return *std::move(backend);
+  }
+  // All log-probabilities of every position of `prompt`, as sequence 0, computed in chunks beside
+  // `others`. [position][vocab]
+  std::vector<std::vector<float>> Logprobs(PagedModel& model, const std::vector<TokenId>& prompt,
+                                           std::size_t chunk_size,
+                                           const std::vector<SequenceChunk>& others = {}) {
+    for (std::int32_t sequence = 0; sequence < 4; ++sequence) model.Reset(sequence);
+    std::vector<std::vector<float>> logprobs;
+    for (std::size_t begin = 0; begin < prompt.size(); begin += chunk_size) {
+      const std::size_t end = std::min(begin + chunk_size, prompt.size());
+      std::vector<SequenceChunk> chunks = others;
+      // In the middle, so that neither first nor last row is special.
+      chunks.insert(chunks.begin() + static_cast<std::ptrdiff_t>(chunks.size() / 2),
+                    {.sequence = 0,
+                     .ids = {prompt.begin() + static_cast<std::ptrdiff_t>(begin),
+                             prompt.begin() + static_cast<std::ptrdiff_t>(end)},
+                     .all_logits = true});
+      const auto results = model.Step(chunks, {.num_logprobs = toy_.vocab_size()});
+      for (std::size_t i = 0; i < end - begin; ++i) {
+        logprobs.push_back(fakes::AllLogprobs(results[i + others.size() / 2], toy_.vocab_size()));
+      }
+    }
+    return logprobs;
+  }
+
+  ToyModel toy_;
+  fakes::TempFolder folder_;
+  std::unique_ptr<ModelFiles> files_;
+};
+
+TEST_P(CpuDecoder, MatchesTheReferenceBackend) {
+  const auto reference = kernels::NewReferenceBackend();
+  const auto cpu = Cpu(1);
+  const auto expected = Logprobs(*Load(*reference, KvDtype::kF32), kPrompt, kPrompt.size());
+  const auto actual = Logprobs(*Load(*cpu, KvDtype::kF32), kPrompt, kPrompt.size());
+  ASSERT_EQ(actual.size(), kPrompt.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_THAT(actual[i], testing::Pointwise(testing::FloatNear(1e-4F), expected[i])) << i;
+  }
+}
+
+TEST_P(CpuDecoder, C117_BitsDoNotDependOnBatchChunksOrThreads) {
+  for (const KvDtype kv_dtype : {KvDtype::kF32, KvDtype::kF16}) {
+    const auto one = Cpu(1);
+    const auto two = Cpu(2);
+    const auto model = Load(*one, kv_dtype);
+    const auto alone = Logprobs(*model, kPrompt, kPrompt.size());
+    const std::vector<SequenceChunk> others = {{.sequence = 1, .ids = {4, 5}},
+                                               {.sequence = 2, .ids = {200}},
+                                               {.sequence = 3, .ids = {9, 8, 7}}};
+    EXPECT_EQ(Logprobs(*model, kPrompt, 1), alone);
+    EXPECT_EQ(Logprobs(*model, kPrompt, 7), alone);
+    EXPECT_EQ(Logprobs(*model, kPrompt, 2, others), alone);
+    const auto threaded = Load(*two, kv_dtype);
+    EXPECT_EQ(Logprobs(*threaded, kPrompt, kPrompt.size()), alone);
+    EXPECT_EQ(Logprobs(*threaded, kPrompt, 3, others), alone);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, CpuDecoder, testing::ValuesIn(CpuCases()), [](const auto& param) {
+  return param.param.matrix_type + "_" + param.param.isa;
+});
 
 }  // namespace
 }  // namespace quire::engine::model

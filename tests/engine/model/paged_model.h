@@ -18,7 +18,7 @@
 namespace quire::fakes {
 
 struct PagedModelOptions {
-  engine::model::DecoderOptions decoder;
+  engine::model::DecoderOptions decoder = {};
   KvDtype kv_dtype = KvDtype::kF32;
   std::int32_t block_size = 16;
   std::int32_t num_sequences = 1;

@@ -48,7 +48,6 @@ const std::vector<PathCase>& Paths() {
       {"AutoWeightsF32Kv", WeightDtype::kAuto, KvDtype::kF32, {1e-3, 3e-4, 1e-3, 3e-4, 15}},
       {"AutoWeightsF16Kv", WeightDtype::kAuto, KvDtype::kF16, {0.02, 0.003, 0.03, 5e-4, 14}},
       {"Bf16WeightsF16Kv", WeightDtype::kBf16, KvDtype::kF16, {0.15, 0.04, 0.5, 2e-3, 9}},
-      {"Bf16WeightsBf16Kv", WeightDtype::kBf16, KvDtype::kBf16, {0.15, 0.04, 0.5, 2e-3, 9}},
   };
   return paths;
 }

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 
+#include "base/check.h"
+
 namespace quire::engine::text {
 namespace {
 
@@ -66,7 +68,9 @@ std::vector<nlohmann::json> ReadGoldenLines(const std::string& name) {
 
 TempFolder::TempFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "quire-test-XXXXXX").string();
-  path_ = mkdtemp(pattern.data());
+  const char* made = mkdtemp(pattern.data());
+  QUIRE_CHECK(made != nullptr) << pattern;
+  path_ = made;
 }
 
 TempFolder::~TempFolder() { std::filesystem::remove_all(path_); }

@@ -19,8 +19,8 @@ using Ids = std::vector<TokenId>;
 
 constexpr TokenId kBos = 256, kEos = 257, kUserDefined = 258;
 
-std::unique_ptr<Tokenizer> Make(TokenizerTables tables) {
-  auto tokenizer = TokenizerFromTables(std::move(tables));
+std::unique_ptr<Tokenizer> Make(const TokenizerTables& tables) {
+  auto tokenizer = TokenizerFromTables(tables);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
