@@ -12,7 +12,8 @@
 //   server->Shutdown(absl::Seconds(30));   // drains; then destroy `host`, then `server`.
 //
 // Thread: Start, Serve, Shutdown and the destructor on one thread; StopNow and the getters on any.
-// Starts: one emitter thread, one HTTP thread, one health thread, and what gRPC keeps.
+// Starts: one emitter, one timer and one HTTP thread, what gRPC keeps (about one per two cores),
+// and at most 1 + 4 + 4 more for Tokenize, block maps and Drain when they are first called.
 #pragma once
 
 #include <cstdint>
@@ -33,18 +34,24 @@ struct EngineHost;
 namespace quire::server {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";  // An address or a name; beyond loopback needs insecure_listen.
-  std::int32_t port = 50051;       // 0: picks a free one.
+  // An IP address or "localhost"; anything but loopback needs insecure_listen.
+  std::string host = "127.0.0.1";
+  std::int32_t port = 50051;                     // 0: picks a free one.
   std::optional<std::int32_t> http_port = 8081;  // 0: picks a free one; unset: no HTTP port.
   bool insecure_listen = false;
   bool reflection = true;
 
   std::int64_t max_receive_bytes = 64 << 20;   // Of one request.
   std::int32_t max_concurrent_streams = 4096;  // Per connection.
-  // A stream whose client leaves this many tokens unread is cut with RESOURCE_EXHAUSTED.
+  // A stream whose client leaves more tokens than this unread is cut with RESOURCE_EXHAUSTED. The
+  // bound of what one slow reader can make the server hold: this many tokens twice (in the stream,
+  // in the message being sent) and gRPC's own window.
   std::int64_t max_unread_tokens = 4096;
-  // The engine counts as stuck when it has work and no step has ended for this long.
-  absl::Duration stuck_after = absl::Seconds(10);
+  // A stream that was cut may still be read for this long; then it is dropped.
+  absl::Duration cut_grace = absl::Seconds(30);
+  // When requests are live and no step has ended for this long, the engine counts as stuck: health
+  // says so and their calls end with INTERNAL. Longer than any step may take.
+  absl::Duration stuck_after = absl::Seconds(60);
 
   // Names the flag and its range.
   absl::Status Validate() const;
@@ -77,8 +84,8 @@ class Server {
   void Serve(ServedModel model);
 
   // Health goes NOT_SERVING, new calls get UNAVAILABLE, live ones go on until they end or `grace`
-  // has passed; the rest is aborted. Returns when no thread of the server touches the engine any
-  // more. Idempotent.
+  // has passed; the rest is aborted. Returns, at most about a second after that, when no thread of
+  // the server touches the engine any more. Idempotent.
   void Shutdown(absl::Duration grace);
   // Ends the grace of a Shutdown in progress (a second signal).
   void StopNow();
