@@ -1,0 +1,44 @@
+#include "cli/target.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace quire::cli {
+namespace {
+
+class RemoteTarget final : public Target {
+ public:
+  explicit RemoteTarget(std::unique_ptr<server::Client> client) : client_(std::move(client)) {}
+  std::shared_ptr<server::Call> Generate(const v1::GenerateRequest& request,
+                                         const server::CallOptions& options, OnResponse on_response,
+                                         OnDone on_done) override {
+    return client_->Generate(request, options, std::move(on_response), std::move(on_done));
+  }
+
+ private:
+  const std::unique_ptr<server::Client> client_;
+};
+
+}  // namespace
+
+void AddTargetFlags(CLI::App& app, TargetFlags* flags) {
+  auto* server = app.add_option("--server", flags->server,
+                                "a running quire serve; else --model runs one in this process")
+                     ->type_name("HOST:PORT");
+  AddEngineFlags(app, &flags->engine)->excludes(server);
+}
+
+absl::StatusOr<std::unique_ptr<Target>> OpenTarget(const TargetFlags& flags,
+                                                   const CommandContext& context) {
+  if (flags.server.empty() == flags.engine.model.model.empty()) {
+    return InvalidArgument("needs either --server HOST:PORT or --model MODEL");
+  }
+  if (flags.server.empty()) return OpenLocalTarget(flags.engine, context);
+  server::ClientOptions options;
+  options.target = flags.server;
+  QUIRE_ASSIGN_OR_RETURN(auto client, server::Client::Connect(options));
+  return std::make_unique<RemoteTarget>(std::move(client));
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,48 @@
+// Where a command sends its requests: a server (--server) or an engine in this process (--model).
+// Both take and answer with the same messages.
+//
+// Ownership: a Target outlives no request: its destructor cancels what is live and returns after
+// the last `on_done`.
+// Thread: Generate and Call::Cancel may be called from any thread. Callbacks run on one thread of
+// the target, one at a time; they must not block.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/engine_flags.h"
+#include "server/client.h"
+
+namespace quire::cli {
+
+class Target {
+ public:
+  using OnResponse = server::Client::OnResponse;
+  using OnDone = server::Client::OnDone;
+
+  virtual ~Target() = default;
+  // `on_response` gets every message in order, then `on_done` comes exactly once.
+  virtual std::shared_ptr<server::Call> Generate(const v1::GenerateRequest& request,
+                                                 const server::CallOptions& options,
+                                                 OnResponse on_response, OnDone on_done) = 0;
+};
+
+struct TargetFlags {
+  std::string server;
+  EngineFlags engine;
+};
+
+// --server, --model and the engine's flags; exactly one of the first two must be given.
+void AddTargetFlags(CLI::App& app, TargetFlags* flags);
+
+// INVALID_ARGUMENT for wrong flags; any other code for what went wrong afterwards.
+absl::StatusOr<std::unique_ptr<Target>> OpenTarget(const TargetFlags& flags,
+                                                   const CommandContext& context);
+
+// An engine in this process.
+absl::StatusOr<std::unique_ptr<Target>> OpenLocalTarget(const EngineFlags& flags,
+                                                        const CommandContext& context);
+
+}  // namespace quire::cli

@@ -1,0 +1,55 @@
+// The real `quire` binary as tests drive it: run to its end, or kept running as a server.
+#pragma once
+
+#include <sys/types.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace quire::cli {
+
+struct ProcessEnd {
+  int exit_status = -1;  // 128 + signal when a signal ended it.
+  std::string out, err;
+
+  // The lines of `out`, each parsed as JSON.
+  std::vector<nlohmann::json> JsonLines() const;
+};
+
+// A started `quire`. Its output is collected while it runs.
+class QuireProcess {
+ public:
+  // `input` is its standard input.
+  explicit QuireProcess(std::vector<std::string> arguments, const std::string& input = "");
+  ~QuireProcess();  // Kills it unless it has ended.
+  QuireProcess(const QuireProcess&) = delete;
+  QuireProcess& operator=(const QuireProcess&) = delete;
+
+  // Waits until `text` has appeared on stdout or stderr; false when the process ends without it.
+  bool WaitForOutput(const std::string& text);
+  void Signal(int signal);
+  ProcessEnd Wait();
+
+ private:
+  struct Output {
+    std::string text;
+    bool closed = false;
+  };
+  void Collect(int fd, Output* output);
+
+  pid_t pid_ = 0;
+  absl::Mutex mutex_;
+  Output out_ ABSL_GUARDED_BY(mutex_);
+  Output err_ ABSL_GUARDED_BY(mutex_);
+  std::thread out_reader_, err_reader_;
+};
+
+// Runs `quire` to its end.
+ProcessEnd RunBinary(std::vector<std::string> arguments, const std::string& input = "");
+
+}  // namespace quire::cli

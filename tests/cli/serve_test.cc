@@ -1,0 +1,234 @@
+// The real binary as a server and its clients, on a toy model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <memory>
+
+#include "cli/atomic_file.h"
+#include "quire_process.h"
+#include "toy_files.h"
+
+namespace quire::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class ServeTest : public ::testing::Test {
+ protected:
+  void StartServer(std::vector<std::string> flags = {}) {
+    std::vector<std::string> arguments = {"serve",    "--model",      files_.gguf(), "--port",
+                                          "0",        "--http-port",  "0",           "--threads",
+                                          "1",        "--num-blocks", "64",          "--ready-file",
+                                          ready_file_};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    server_ = std::make_unique<QuireProcess>(arguments);
+    ASSERT_TRUE(server_->WaitForOutput("serving ")) << server_->Wait().err;
+    const auto content = ReadFile(ready_file_);
+    ASSERT_TRUE(content.ok()) << content.status();
+    ready_ = nlohmann::json::parse(*content);
+    address_ = "127.0.0.1:" + std::to_string(ready_["grpc_port"].get<int>());
+  }
+  ProcessEnd StopServer(int signal = SIGTERM) {
+    server_->Signal(signal);
+    return server_->Wait();
+  }
+  ProcessEnd AtServer(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--server", address_});
+    return RunBinary(arguments);
+  }
+
+  const ToyFiles files_;
+  const std::string ready_file_ = files_.folder() + "/ready.json";
+  std::unique_ptr<QuireProcess> server_;
+  nlohmann::json ready_;
+  std::string address_;
+};
+
+TEST_F(ServeTest, ServesUntilASignalAndTellsScriptsWhere) {
+  std::ofstream(ready_file_) << "{\"stale\": true}";
+  StartServer();
+  EXPECT_GT(ready_["grpc_port"], 0);
+  EXPECT_GT(ready_["http_port"], 0);
+  EXPECT_GT(ready_["pid"], 0);
+  const ProcessEnd answer = AtServer({"generate", "--prompt", "x\n", "--temperature", "0"});
+  EXPECT_EQ(answer.exit_status, 0) << answer.err;
+  EXPECT_EQ(answer.out, kAlphabet + "\n");
+
+  const ProcessEnd end = StopServer();
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  EXPECT_EQ(end.out, "") << "serve prints nothing on stdout";
+  EXPECT_FALSE(std::filesystem::exists(ready_file_));
+  for (const char* row : {"model", "weights", "KV pool", "64 blocks of 16 tokens", "kernels",
+                          "1 thread", "start-up", "gRPC", "/metrics"}) {
+    EXPECT_THAT(end.err, HasSubstr(row));
+  }
+}
+
+TEST_F(ServeTest, AnswersAsTheModelInThisProcessDoes) {
+  StartServer();
+  const std::vector<std::string> request = {"generate", "--prompt-ids", "50,60,70", "--temperature",
+                                            "1",        "--seed",       "5",        "--max-tokens",
+                                            "20",       "--logprobs",   "3",        "--json"};
+  std::vector<std::string> local = request;
+  local.insert(local.end(), {"--model", files_.gguf(), "--threads", "2", "--num-blocks", "16"});
+  nlohmann::json remote_line = AtServer(request).JsonLines().at(0);
+  nlohmann::json local_line = RunBinary(local).JsonLines().at(0);
+  for (nlohmann::json* line : {&remote_line, &local_line}) line->erase("timings");
+  EXPECT_EQ(remote_line, local_line) << "every bit of the log-probabilities";
+}
+
+TEST_F(ServeTest, ASecondSignalEndsRunningRequests) {
+  StartServer();
+  QuireProcess client({"generate", "--server", address_, "--prompt", "x\n", "--ignore-eos",
+                       "--min-tokens", "1000", "--max-tokens", "900"});
+  // Refused (min_tokens above max_tokens); the server goes on.
+  EXPECT_EQ(client.Wait().exit_status, 1);
+
+  QuireProcess endless({"generate", "--server", address_, "--prompt", "x\n", "--ignore-eos"});
+  ASSERT_TRUE(endless.WaitForOutput("abc"));
+  server_->Signal(SIGINT);
+  ASSERT_TRUE(server_->WaitForOutput("draining"));
+  server_->Signal(SIGINT);
+  const ProcessEnd end = server_->Wait();
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  endless.Wait();  // Ended by its length or with ABORTED, whichever came first.
+}
+
+TEST_F(ServeTest, SaysWhenThePortIsTaken) {
+  StartServer();
+  const ProcessEnd second = RunBinary({"serve", "--model", files_.gguf(), "--no-http", "--port",
+                                       std::to_string(ready_["grpc_port"].get<int>())});
+  EXPECT_EQ(second.exit_status, 1);
+  EXPECT_THAT(second.err, HasSubstr(std::to_string(ready_["grpc_port"].get<int>())));
+}
+
+TEST_F(ServeTest, DISABLED_SaysWhenTheReadyFileCannotBeWritten) {
+  const ProcessEnd end =
+      RunBinary({"serve", "--model", files_.gguf(), "--no-http", "--port", "0", "--threads", "1",
+                 "--num-blocks", "64", "--ready-file", files_.folder() + "/none/ready.json"});
+  EXPECT_EQ(end.exit_status, 1);
+  EXPECT_THAT(end.err, HasSubstr("none/ready.json"));
+}
+
+TEST_F(ServeTest, DISABLED_RetriesWhenTheServerIsFullUnlessTold) {
+  StartServer(
+      {"--max-num-seqs", "1", "--max-num-batched-tokens", "64", "--max-queued-requests", "1"});
+  std::string lines;
+  for (int i = 0; i < 12; ++i) lines += "{\"prompt_ids\": [13], \"temperature\": 0}\n";
+  const std::string input = files_.folder() + "/in.jsonl";
+  std::ofstream(input) << lines;
+  const ProcessEnd patient = AtServer({"generate", "--input", input, "--json"});
+  EXPECT_EQ(patient.exit_status, 0) << patient.err;
+  ASSERT_THAT(patient.JsonLines(), SizeIs(12));
+  for (const auto& line : patient.JsonLines()) EXPECT_EQ(line["text"], kAlphabet);
+
+  // A running request that nobody interrupts keeps the only place.
+  QuireProcess endless({"generate", "--server", address_, "--prompt", "x\n", "--ignore-eos"});
+  ASSERT_TRUE(endless.WaitForOutput("abc"));
+  const ProcessEnd hasty = AtServer({"generate", "--input", input, "--json", "--no-retry"});
+  EXPECT_EQ(hasty.exit_status, 1);
+  EXPECT_THAT(hasty.err, HasSubstr("RESOURCE_EXHAUSTED"));
+}
+
+TEST_F(ServeTest, C110_BenchCountsWhatTheServerCounts) {
+  StartServer();
+  const std::string file = files_.folder() + "/bench.json";
+  const ProcessEnd end =
+      AtServer({"bench", "serve", "--concurrency", "4", "--num-prompts", "12", "--input-len", "20",
+                "--output-len", "8", "--num-warmups", "2", "--json", "--output", file});
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  const auto report = nlohmann::json::parse(end.out);
+  EXPECT_EQ(report, nlohmann::json::parse(*ReadFile(file)));
+  EXPECT_EQ(report["completed"], 12);
+  EXPECT_EQ(report["failed"], 0);
+  EXPECT_EQ(report["total_input_tokens"], 240);
+  EXPECT_EQ(report["total_output_tokens"], 96);
+  EXPECT_EQ(report["max_concurrent_requests"], 4);
+  EXPECT_EQ(report["max_concurrency"], 4);
+  EXPECT_EQ(report["request_rate"], "inf");
+  EXPECT_EQ(report["kv_blocks_capacity"], 64);
+  EXPECT_EQ(report["preemptions"], 0);
+  EXPECT_EQ(report["num_samples_ttft_ms"], 12);
+  EXPECT_GT(report["output_throughput"], 0);
+  EXPECT_THAT(end.err, HasSubstr("time to first token"));
+}
+
+TEST_F(ServeTest, BenchSharesPrefixesAndRunsAnOpenLoop) {
+  StartServer();
+  const ProcessEnd end =
+      AtServer({"bench", "serve", "--request-rate", "200", "--num-prompts", "20", "--workload",
+                "shared-prefix", "--prefix-len", "64", "--num-prefixes", "1", "--input-len", "4",
+                "--output-len", "2", "--json"});
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  const auto report = nlohmann::json::parse(end.out);
+  EXPECT_EQ(report["completed"], 20);
+  EXPECT_EQ(report["total_input_tokens"], 20 * 68);
+  EXPECT_GT(report["total_cached_tokens"], 0);
+  EXPECT_EQ(report["request_rate"], 200);
+}
+
+TEST_F(ServeTest, C110_BenchFailsWhenRequestsDo) {
+  StartServer();
+  const ProcessEnd end = AtServer({"bench", "serve", "--num-prompts", "3", "--num-warmups", "0",
+                                   "--input-len", "4000", "--output-len", "1", "--json"});
+  EXPECT_EQ(end.exit_status, 1);
+  const auto report = nlohmann::json::parse(end.out);
+  EXPECT_EQ(report["completed"], 0);
+  EXPECT_EQ(report["errors"]["INVALID_ARGUMENT"], 3);
+}
+
+TEST_F(ServeTest, InfoTellsEverySetting) {
+  StartServer({"--max-num-seqs", "8"});
+  const ProcessEnd json = AtServer({"info", "--json"});
+  ASSERT_EQ(json.exit_status, 0) << json.err;
+  const auto object = nlohmann::json::parse(json.out);
+  EXPECT_EQ(object["num_blocks"], 64);
+  EXPECT_EQ(object["max_num_seqs"], 8);
+  EXPECT_EQ(object["settings"]["max-num-seqs"], "8");
+  EXPECT_EQ(object["settings"]["block-size"], "16");
+  EXPECT_EQ(object["model"]["num_layers"], 2);
+  EXPECT_GT(object["weight_bytes"], 0);
+  EXPECT_EQ(object["stats"]["free"], 64);
+  EXPECT_THAT(AtServer({"info"}).out, HasSubstr("0 active, 0 cached, 64 free"));
+}
+
+TEST_F(ServeTest, DISABLED_DemoShowsAnswersTableAndBlocks) {
+  StartServer({"--num-blocks", "256"});
+  const ProcessEnd end = AtServer({"demo", "--max-tokens", "12"});
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("[7] abcdefghijkl\n"));
+  for (const char* part :
+       {"question", "cached", "tokens/s", "before", "during", "after", "0 active", "useful"}) {
+    EXPECT_THAT(end.out, HasSubstr(part));
+  }
+  EXPECT_THAT(end.out, Not(HasSubstr("\x1b["))) << "no escape sequences in a pipe";
+
+  const ProcessEnd json = AtServer({"demo", "--max-tokens", "12", "--json"});
+  EXPECT_EQ(json.exit_status, 0) << json.err;
+  const auto object = nlohmann::json::parse(json.out);
+  ASSERT_THAT(object["requests"], SizeIs(8));
+  for (const auto& request : object["requests"]) {
+    EXPECT_EQ(request["text"], "abcdefghijkl");
+    EXPECT_GT(request["cached_tokens"], 0) << "the system prompt is shared";
+  }
+  EXPECT_EQ(object["blocks"]["after"]["active"], 0);
+}
+
+TEST_F(ServeTest, CtrlCStopsAChatAnswerAndFreesItsBlocks) {
+  StartServer();
+  QuireProcess chat({"chat", "--server", address_, "--ignore-eos"}, "hi\n");
+  ASSERT_TRUE(chat.WaitForOutput("abc"));
+  chat.Signal(SIGINT);
+  const ProcessEnd end = chat.Wait();  // The end of its input ends it.
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  // Nothing is left behind: the pool drains at once.
+  const ProcessEnd stopped = StopServer();
+  EXPECT_EQ(stopped.exit_status, 0);
+}
+
+}  // namespace
+}  // namespace quire::cli
