@@ -33,6 +33,18 @@ if(QUIRE_SANITIZER STREQUAL "address")
 elseif(QUIRE_SANITIZER STREQUAL "thread")
   target_compile_options(quire_flags INTERFACE -fsanitize=thread)
   target_link_options(quire_flags INTERFACE -fsanitize=thread)
+  # Debian's Abseil is not instrumented: base/tsan_absl.cc stands between it and us.
+  foreach(symbol
+          _ZN4absl7debian35Mutex4LockEv
+          _ZN4absl7debian35Mutex6UnlockEv
+          _ZN4absl7debian35MutexD1Ev
+          _ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE
+          _ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE
+          _ZN4absl7debian312Notification6NotifyEv
+          _ZNK4absl7debian312Notification19WaitForNotificationEv
+          _ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE)
+    target_link_options(quire_flags INTERFACE LINKER:--wrap=${symbol})
+  endforeach()
 elseif(QUIRE_SANITIZER)
   message(FATAL_ERROR "QUIRE_SANITIZER must be empty, address or thread, not ${QUIRE_SANITIZER}")
 endif()
