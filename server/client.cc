@@ -114,6 +114,7 @@ class StreamCall final : public Call,
 
   void Try() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ++outcome_.num_tries;
+    reader_.reset();  // It lies in memory of the last try's call, which goes with its context.
     context_ = std::make_unique<grpc::ClientContext>();
     context_->set_deadline(DeadlineAfter(options_.timeout));
     if (cancelled_) context_->TryCancel();
