@@ -65,9 +65,13 @@ endfunction()
 
 # quire_test(NAME block_pool_test LABEL unit SOURCES block_pool_test.cc DEPS quire::block_manager)
 # registers every TEST singly in ctest as <folder>/<name>.<test>, with the label. TIMEOUT in seconds
-# (default 120).
+# (default 120). PROCESSORS (default 1): how many CPUs each keeps busy, so that `ctest -j` does not
+# let threads that wait for each other share one.
 function(quire_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "LABEL;SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;PROCESSORS" "LABEL;SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 1)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -80,5 +84,5 @@ function(quire_test)
     ${ARG_NAME}
     TEST_PREFIX "${folder}/"
     DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+    PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS})
 endfunction()

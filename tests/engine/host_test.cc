@@ -171,7 +171,7 @@ TEST_F(HostTest, C84_EosOfTheTokenizerCounts) {
   EXPECT_THAT(Start()->engine->traits().eos_token_ids, ElementsAre(fakes::kToyImEnd));
 }
 
-TEST_F(HostTest, WeightsOutliveTheFile) {
+TEST_F(HostTest, C76_WeightsOutliveTheFile) {
   const auto host = Start();
   const auto before = Ask(*host, {70, 80, 90}, 8);
   fakes::WriteFile(options_.model_path, "");
@@ -309,6 +309,26 @@ TEST_F(HostTest, C136_WithoutTokenizerOnlyTokenIdsAreServed) {
   EXPECT_EQ(host->tokenizer, nullptr);
   EXPECT_THAT(host->report.warnings, ElementsAre(HasSubstr("token ids")));
   EXPECT_EQ(Ask(*host, {70, 80}, 4).ids.size(), 4U);
+}
+
+TEST_F(HostTest, C124_ActivationsBeyondHalfPrecision) {
+  // An FFN row that pushes activations past 65,504 is nothing to f32 arithmetic; values past it in
+  // an f16 cache are infinite there, which ends the request and never gives silent nonsense.
+  const auto scale_row = [](std::vector<float>& matrix, std::size_t cols, float by) {
+    for (std::size_t i = 0; i < cols; ++i) matrix[i] *= by;
+  };
+  scale_row(toy_.tensor("layers.0.up_proj").values, 64, 1e5F);
+  options_.model_path = toy_.WriteGguf(folder_.path());
+  for (const auto dtype : {model::WeightDtype::kF32, model::WeightDtype::kBf16}) {
+    options_.weight_dtype = dtype;
+    EXPECT_TRUE(Ask(*Start(), {70, 80}, 4).status.ok());
+  }
+  scale_row(toy_.tensor("layers.0.v_proj").values, 64, 1e6F);
+  options_.model_path = toy_.WriteGguf(folder_.path());
+  options_.kv_dtype = KvDtype::kF32;
+  EXPECT_TRUE(Ask(*Start(), {70, 80}, 4).status.ok());
+  options_.kv_dtype = KvDtype::kF16;
+  EXPECT_EQ(Ask(*Start(), {70, 80}, 4).status.code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(HostTest, WarnsWhenThePoolIsSmallerThanOneContext) {

@@ -178,6 +178,7 @@ std::string ToyModel::WriteGguf(const std::string& folder) const {
   std::vector<std::string> merges;
   for (std::size_t i = 0; i < kMerges.size(); ++i) merges.push_back(MergeText(i));
   const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
+  QUIRE_CHECK(options_.sliding_window == 0);
   GgufWriter writer;
   writer.Text("general.architecture", "llama")
       .Text("general.name", "Toy")
@@ -221,7 +222,7 @@ std::string ToyModel::WriteGguf(const std::string& folder) const {
 }
 
 std::string ToyModel::ConfigJson() const {
-  return json({{"architectures", {"LlamaForCausalLM"}},
+  json config({{"architectures", {"LlamaForCausalLM"}},
                {"model_type", "llama"},
                {"num_hidden_layers", options_.num_layers},
                {"hidden_size", options_.hidden_size},
@@ -235,8 +236,13 @@ std::string ToyModel::ConfigJson() const {
                {"rope_theta", options_.rope_base},
                {"hidden_act", "silu"},
                {"tie_word_embeddings", options_.tie_embeddings},
-               {"eos_token_id", options_.eos_token_ids}})
-      .dump(2);
+               {"eos_token_id", options_.eos_token_ids}});
+  if (options_.sliding_window > 0) {
+    config["architectures"] = {"MistralForCausalLM"};
+    config["model_type"] = "mistral";
+    config["sliding_window"] = options_.sliding_window;
+  }
+  return config.dump(2);
 }
 
 std::string ToyModel::TokenizerJson() const {

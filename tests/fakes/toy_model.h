@@ -33,6 +33,7 @@ struct ToyOptions {
   int intermediate_size = 128;
   int max_positions = 2048;
   double rope_base = 10000;
+  int sliding_window = 0;  // Above 0: a MistralForCausalLM with this window (folders only).
   bool tie_embeddings = false;
   std::uint64_t seed = 1;
   // The element type of matrices: F32, F16, BF16 (both formats), Q8_0, Q4_0, Q4_1 (GGUF only).

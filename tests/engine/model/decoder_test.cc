@@ -106,8 +106,16 @@ TEST(Decoder, C85_HeadDimOtherThanHiddenOverHeads) {
   }
 }
 
-// --- The CPU backend at every level of this machine
-// -----------------------------------------------
+TEST(Decoder, C119_SlidingWindowCountsTheQueryItself) {
+  for (const int window : {1, 4, 17}) {
+    ToyModel toy({.sliding_window = window});
+    fakes::TempFolder folder;
+    const Loaded loaded = Load(toy.WriteHuggingFace(folder.path()), {.block_size = 4});
+    EXPECT_LT(LargestError(toy, *loaded.model, kPrompt), 2e-5) << window;
+  }
+}
+
+// --- The CPU backend at every level of this machine ------------------------------------------
 
 struct CpuCase {
   std::string isa, matrix_type;

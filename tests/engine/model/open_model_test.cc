@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/hf_config.h"
+#include "base/philox.h"
+#include "engine/model/file.h"
 #include "engine/model/llama_files.h"
 #include "engine/model/model.h"
 #include "engine/model/weight_names.h"
@@ -33,6 +34,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+
+std::string ReadAll(const std::string& path) {
+  auto text = ReadTextFile(path, 1 << 30);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return *std::move(text);
+}
 
 SafetensorsTensor Stored(const ToyTensor& tensor) {
   return {HuggingFaceTensorName(tensor.name), "F32", tensor.shape,
@@ -607,6 +614,52 @@ TEST_F(OpenModelTest, C76_TruncatedModelsAreRefused) {
   const std::string weights = folder_.File("model.safetensors");
   fs::resize_file(weights, fs::file_size(weights) - 1000);
   EXPECT_THAT(Error(), HasSubstr("model.safetensors"));
+}
+
+// Bytes of headers and metadata changed at random: an error or a model, never a crash.
+TEST_F(OpenModelTest, C83_SpoiledGgufsNeverCrash) {
+  const std::string path = toy_.WriteGguf(folder_.path());
+  const std::string whole = ReadAll(path);
+  const std::size_t metadata_bytes = 8192;
+  ASSERT_GT(whole.size(), metadata_bytes);
+  for (std::uint64_t round = 0; round < 400; ++round) {
+    SCOPED_TRACE(round);
+    std::string spoiled = whole;
+    for (std::uint32_t i = 0; i <= round % 3; ++i) {
+      const double where = PhiloxUniform(1, 2 * i, round),
+                   what = PhiloxUniform(1, 2 * i + 1, round);
+      spoiled[static_cast<std::size_t>(where * metadata_bytes)] = static_cast<char>(what * 256);
+    }
+    fakes::WriteFile(path, spoiled);
+    const auto opened = OpenModel(path);
+    if (!opened.ok()) {
+      EXPECT_THAT(std::string(opened.status().message()), HasSubstr(path));
+      continue;
+    }
+    const auto tokenizer = (*opened)->LoadTokenizer();
+    if (tokenizer.ok() && *tokenizer != nullptr) {
+      (*tokenizer)->Encode("a text", {}).status().IgnoreError();
+    }
+  }
+}
+
+TEST_F(OpenModelTest, C74_SpoiledFoldersNeverCrash) {
+  const std::string config = toy_.ConfigJson();
+  const std::string weights = ReadAll(folder_.File("model.safetensors"));
+  for (std::uint64_t round = 0; round < 400; ++round) {
+    SCOPED_TRACE(round);
+    const bool in_config = round % 2 == 0;
+    std::string spoiled = in_config ? config : weights;
+    const double size = in_config ? static_cast<double>(config.size()) : 3000;
+    const double where = PhiloxUniform(2, 0, round), what = PhiloxUniform(2, 1, round);
+    spoiled[static_cast<std::size_t>(where * size)] = static_cast<char>(what * 256);
+    Write("config.json", in_config ? spoiled : config);
+    Write("model.safetensors", in_config ? weights : spoiled);
+    const auto opened = OpenModel(folder_.path());
+    if (!opened.ok()) {
+      EXPECT_THAT(std::string(opened.status().message()), HasSubstr(folder_.path()));
+    }
+  }
 }
 
 }  // namespace

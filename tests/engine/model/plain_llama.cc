@@ -44,7 +44,7 @@ void Rotate(Row& x, std::size_t head_dim, double base, std::size_t position) {
   }
 }
 
-// Attention of the newest query over all keys so far.
+// Attention of the newest query over all keys so far, or the last of them if there is a window.
 Row Attend(const Row& q, const std::vector<Row>& keys, const std::vector<Row>& values,
            const ToyOptions& options) {
   const auto head_dim = static_cast<std::size_t>(options.head_dim);
@@ -53,9 +53,14 @@ Row Attend(const Row& q, const std::vector<Row>& keys, const std::vector<Row>& v
   for (std::size_t head = 0; head < static_cast<std::size_t>(options.num_heads); ++head) {
     const std::size_t from = head / heads_per_kv * head_dim, to = head * head_dim;
     Row weights;
-    for (const Row& key : keys) {
+    for (std::size_t t = 0; t < keys.size(); ++t) {
+      const auto age = static_cast<int>(keys.size() - t) - 1;
+      if (options.sliding_window > 0 && age >= options.sliding_window) {
+        weights.push_back(0);
+        continue;
+      }
       double score = 0;
-      for (std::size_t d = 0; d < head_dim; ++d) score += q[to + d] * key[from + d];
+      for (std::size_t d = 0; d < head_dim; ++d) score += q[to + d] * keys[t][from + d];
       weights.push_back(std::exp(score / std::sqrt(static_cast<double>(head_dim))));
     }
     double sum = 0;

@@ -59,10 +59,14 @@ struct Case {
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.path.name << " " << c.isa; }
 
+// Every path at the machine's best level; at the others those whose limits are tight enough to
+// show a mistake.
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (const kernels::cpu::IsaLevel level : kernels::cpu::SupportedIsaLevels()) {
+  const auto levels = kernels::cpu::SupportedIsaLevels();
+  for (const kernels::cpu::IsaLevel level : levels) {
     for (const PathCase& path : Paths()) {
+      if (level != levels.back() && path.limits.near_tie > 0.1) continue;
       cases.push_back({path, std::string(kernels::cpu::IsaName(level))});
     }
   }
