@@ -54,7 +54,7 @@ ThreadPool::ThreadPool(int num_threads) : shares_(static_cast<std::size_t>(num_t
 }
 
 ThreadPool::~ThreadPool() {
-  call_ = nullptr;
+  stopping_.store(true, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   for (std::thread& thread : threads_) thread.join();
@@ -73,13 +73,24 @@ void ThreadPool::Run(std::int64_t num_items, void* context, Call call) {
     share.next.store(num_items * w / workers, std::memory_order_relaxed);
     share.end = num_items * (w + 1) / workers;
   }
-  running_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
+  gate_.store(kOpen, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   TakeItems(0);
-  for (std::uint32_t left = running_.load(std::memory_order_acquire); left != 0;) {
-    left = AwaitChange(running_, left);
+  std::uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
+  while (inside != 0) inside = AwaitChange(gate_, inside);
+}
+
+bool ThreadPool::Enter() {
+  std::uint32_t gate = gate_.load(std::memory_order_relaxed);
+  while ((gate & kOpen) != 0) {
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) return true;
   }
+  return false;
+}
+
+void ThreadPool::Leave() {
+  if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_all();
 }
 
 void ThreadPool::TakeItems(int worker) {
@@ -100,9 +111,11 @@ void ThreadPool::WorkerLoop(int worker) {
   std::uint32_t seen = 0;
   for (;;) {
     seen = AwaitChange(generation_, seen);
-    if (call_ == nullptr) return;
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    // The region may be over by now, or even another one open: then that one is helped.
+    if (!Enter()) continue;
     TakeItems(worker);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
+    Leave();
   }
 }
 

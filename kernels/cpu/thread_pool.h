@@ -1,14 +1,16 @@
 // A few workers that run one parallel region after another, many thousand times a second. The
 // calling thread is worker 0; the other workers are threads of the pool.
 //
-// A worker that waits (for the next region, or for the others to finish one) spins for a bounded
-// time, then sleeps in the kernel: inside a step regions follow each other within microseconds and
-// cost about 0.5 us each; between steps, and when the machine is busy, nobody burns a core.
+// A thread that waits (a worker for the next region, the caller for workers still at it) spins for
+// a bounded time, then sleeps in the kernel: inside a step regions follow each other within
+// microseconds and cost about 0.5 us each; between steps, and when the machine is busy, nobody
+// burns a core.
 //
 // Work is cut into items. Every worker starts with a contiguous share of them (it streams through
 // memory, and the same items meet the same caches each time) and then takes what is left of the
-// others' shares, so a worker that loses its core delays one item only. Which worker runs an item
-// must not influence its result.
+// others' shares. A region ends when its items have run: a worker that is asleep or has lost its
+// core is not waited for, unless it is inside an item. Which worker runs an item must not influence
+// its result.
 //
 // Thread: one thread at a time calls ParallelFor; bodies must not call it.
 #pragma once
@@ -47,23 +49,29 @@ class ThreadPool {
  private:
   using Call = void (*)(void* context, std::int64_t item, int worker);
 
-  void Run(std::int64_t num_items, void* context, Call call);
-  void WorkerLoop(int worker);
-  void TakeItems(int worker);
-
   // Items that a worker starts with, on a cache line of its own.
   struct alignas(64) Share {
     std::atomic<std::int64_t> next = 0;
     std::int64_t end = 0;
   };
+  // Of gate_: the region takes workers in. The other bits count those inside.
+  static constexpr std::uint32_t kOpen = std::uint32_t{1} << 31;
 
-  // The region in progress; written before `generation_` rises, read by workers after.
+  void Run(std::int64_t num_items, void* context, Call call);
+  void WorkerLoop(int worker);
+  bool Enter();
+  void Leave();
+  void TakeItems(int worker);
+
+  // The region in progress. Written while the gate is shut and nobody inside, read by workers
+  // inside.
   void* context_ = nullptr;
-  Call call_ = nullptr;  // Null: stop.
+  Call call_ = nullptr;
   std::vector<Share> shares_;
 
-  alignas(64) std::atomic<std::uint32_t> generation_ = 0;  // Number of regions started.
-  alignas(64) std::atomic<std::uint32_t> running_ = 0;     // Threads not yet done with the region.
+  alignas(64) std::atomic<std::uint32_t> generation_ = 0;  // Regions started; workers wait for it.
+  alignas(64) std::atomic<std::uint32_t> gate_ = 0;
+  std::atomic<bool> stopping_ = false;
   std::vector<std::thread> threads_;
 };
 

@@ -197,7 +197,7 @@ TEST_P(LinearTest, C117_RowsDoNotDependOnTheirNumber) {
   const auto packed = Pack(*backend_, *source, form_);
   const auto input = RandomInput(*backend_, kRows, shape.inputs, 4);
   const Result all = Product(*backend_, *packed, *input, kRows);
-  for (std::int32_t rows = 1; rows < kRows; ++rows) {
+  for (std::int32_t rows = 1; rows < kRows; rows += rows < 64 ? 1 : 5) {
     const Result some = Product(*backend_, *packed, *input, rows);
     for (std::int32_t r = 0; r < rows; ++r) {
       ASSERT_TRUE(some.SameRow(r, all.row(r))) << "row " << r << " of " << rows;
@@ -264,7 +264,10 @@ TEST_P(LinearTest, AddsToWhatIsThere) {
     sum.ExpectGuards();
     for (std::int32_t r = 0; r < rows; ++r) {
       for (std::int32_t c = 0; c < shape.outputs; ++c) {
-        ASSERT_EQ(sum.row(r)[c], before(r, c) + product.row(r)[c]) << r << "," << c;
+        const float expected = before(r, c) + product.row(r)[c];
+        ASSERT_NEAR(sum.row(r)[c], expected,
+                    0x1p-22F * std::abs(product.row(r)[c]) + 0x1p-23F * std::abs(expected))
+            << r << "," << c;
       }
     }
   }
@@ -399,7 +402,7 @@ TEST_P(PackTest, RefusesScalesThatItCannotKeepExactly) {
 }
 
 TEST_P(PackTest, RefusesCodesBeyondFourBits) {
-  for (const std::int8_t bad : {16, -1, 127}) {
+  for (const std::int8_t bad : {std::int8_t{16}, std::int8_t{-1}, std::int8_t{127}}) {
     GroupMatrix matrix = Int4();
     matrix.codes[5 * 64 + 63] = bad;
     matrix.codes[39 * 64] = bad;

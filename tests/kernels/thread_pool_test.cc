@@ -80,6 +80,17 @@ TEST(ThreadPool, OthersTakeTheShareOfAWorkerThatIsHeldUp) {
   }
 }
 
+// A worker that is not there (asleep, or without a core) is not waited for; if it were, this would
+// take minutes.
+TEST(ThreadPool, ManyMoreThreadsThanProcessorsCostLittle) {
+  ThreadPool pool(64);
+  std::atomic<std::int64_t> runs = 0;
+  for (int round = 0; round < 2000; ++round) {
+    pool.ParallelFor(2, [&](std::int64_t /*item*/, int /*worker*/) { ++runs; });
+  }
+  EXPECT_EQ(runs, 4000);
+}
+
 TEST(ThreadPool, StopsWithoutEverHavingRun) {
   for (int round = 0; round < 50; ++round) ThreadPool pool(4);
 }
