@@ -31,6 +31,7 @@ absl::Status BlockManagerOptions::Validate() const {
 
 BlockManager::BlockManager(const BlockManagerOptions& options)
     : block_size_(options.block_size),
+      block_shift_(std::countr_zero(static_cast<std::uint32_t>(options.block_size))),
       enable_prefix_caching_(options.enable_prefix_caching),
       index_(options.num_blocks, options.block_size, options.hash, options.hash_seed, &salts_),
       index_eraser_(&index_),
@@ -51,8 +52,7 @@ void BlockManager::MatchInto(const SequenceBlocks& sequence, std::span<const Tok
                              std::vector<BlockId>* hits) const {
   hits->clear();
   if (!enable_prefix_caching_ || tokens.empty()) return;
-  const auto max_hits =
-      static_cast<std::int32_t>((tokens.size() - 1) / static_cast<std::size_t>(block_size_));
+  const auto max_hits = static_cast<std::int32_t>((tokens.size() - 1) >> block_shift_);
   BlockIdentity parent = kNoParent;
   for (std::int32_t i = 0; i < max_hits; ++i) {
     const std::optional<BlockId> hit = index_.Find(KeyOfBlock(sequence, parent, tokens, i));

@@ -101,7 +101,7 @@ class BlockManager {
   std::int64_t capacity() const { return pool_.capacity(); }
   std::int64_t num_available() const { return pool_.num_available(); }
   std::int64_t BlocksForTokens(std::int64_t num_tokens) const {
-    return (num_tokens + block_size_ - 1) / block_size_;
+    return (num_tokens + block_size_ - 1) >> block_shift_;
   }
 
   BlockStats stats() const;
@@ -143,6 +143,7 @@ class BlockManager {
   absl::Status AuditSequence(const SequenceBlocks& sequence) const;
 
   const std::int32_t block_size_;
+  const std::int32_t block_shift_;  // log2 of block_size_.
   const bool enable_prefix_caching_;
   SaltRegistry salts_;
   PrefixIndex index_;

@@ -9,7 +9,7 @@ namespace quire::block_manager {
 
 BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
   Clear();
-  block_size_ = other.block_size_;
+  block_shift_ = other.block_shift_;
   first_position_ = std::exchange(other.first_position_, 0);
   refs_.swap(other.refs_);
   ids_.swap(other.ids_);
@@ -28,7 +28,7 @@ BlockRef BlockTable::Replace(std::int32_t index, BlockRef block) {
 }
 
 BlockTable BlockTable::Fork() const {
-  BlockTable fork(block_size_);
+  BlockTable fork(block_size());
   fork.first_position_ = first_position_;
   fork.ids_ = ids_;
   fork.refs_.reserve(refs_.size());
@@ -41,7 +41,7 @@ std::int32_t BlockTable::SlideTo(std::int32_t position) {
   for (std::int32_t i = count; i-- > 0;) refs_[static_cast<std::size_t>(i)] = BlockRef();
   refs_.erase(refs_.begin(), refs_.begin() + count);
   ids_.erase(ids_.begin(), ids_.begin() + count);
-  first_position_ += count * block_size_;
+  first_position_ += count << block_shift_;
   return count;
 }
 

@@ -2,6 +2,7 @@
 // block_size + i.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,7 +17,9 @@ namespace quire::block_manager {
 // Thread: the engine thread only.
 class BlockTable {
  public:
-  explicit BlockTable(std::int32_t block_size) : block_size_(block_size) {}
+  // REQUIRES: block_size is a power of two.
+  explicit BlockTable(std::int32_t block_size)
+      : block_shift_(std::countr_zero(static_cast<std::uint32_t>(block_size))) {}
   BlockTable(BlockTable&&) = default;
   BlockTable& operator=(BlockTable&& other) noexcept;
   ~BlockTable() { Clear(); }
@@ -26,13 +29,13 @@ class BlockTable {
   bool empty() const { return ids_.empty(); }
   BlockId operator[](std::int32_t index) const { return ids_[static_cast<std::size_t>(index)]; }
 
-  std::int32_t block_size() const { return block_size_; }
+  std::int32_t block_size() const { return 1 << block_shift_; }
   std::int32_t first_position() const { return first_position_; }  // A multiple of block_size.
   // The first position without a slot.
-  std::int32_t end_position() const { return first_position_ + size() * block_size_; }
+  std::int32_t end_position() const { return first_position_ + (size() << block_shift_); }
   // The index of the block of `position`, which need not exist yet.
   std::int32_t index_of(std::int32_t position) const {
-    return (position - first_position_) / block_size_;
+    return (position - first_position_) >> block_shift_;
   }
 
   void Append(BlockRef block);
@@ -47,7 +50,7 @@ class BlockTable {
   void Clear();
 
  private:
-  std::int32_t block_size_;
+  std::int32_t block_shift_;  // log2 of the block size: a step divides positions often.
   std::int32_t first_position_ = 0;
   std::vector<BlockRef> refs_;
   std::vector<BlockId> ids_;  // ids_[i] == refs_[i].id(): the contiguous view for kernels.
