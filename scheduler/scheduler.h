@@ -46,15 +46,15 @@ struct SchedulerOptions {
 
 struct NewSequence {
   SequenceId id;
-  std::vector<SequenceId> forks;  // Further branches of the same request (n > 1).
-  std::vector<TokenId> prompt;    // Not empty.
+  std::vector<SequenceId> forks = {};  // Further branches of the same request (n > 1).
+  std::vector<TokenId> prompt = {};    // Not empty.
   // The engine finishes it at this many tokens in all, prompt included; at most max_model_len.
   std::int32_t max_total_tokens = 0;
   std::int32_t priority = 0;  // Lower is more urgent (kPriority only).
-  absl::Time arrival;
+  absl::Time arrival = absl::UnixEpoch();
   absl::Time deadline = absl::InfiniteFuture();
-  block_manager::CacheSalt salt;     // Prefixes are shared only within one salt.
-  bool bypass_prefix_cache = false;  // Reads no cached prefix, but still fills the cache.
+  block_manager::CacheSalt salt = {};  // Prefixes are shared only within one salt.
+  bool bypass_prefix_cache = false;    // Reads no cached prefix, but still fills the cache.
 };
 
 struct SchedulerStats {
