@@ -170,7 +170,7 @@ class Fuzz {
   std::uint64_t next_id_ = 1;
 };
 
-TEST(SchedulerFuzz, EverySequenceEndsOnceWithItsSoloTokens) {
+TEST(SchedulerFuzz, C19_EverySequenceEndsOnceWithItsSoloTokens) {
   Coverage coverage;
   for (std::uint32_t seed = 1; seed <= 1000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

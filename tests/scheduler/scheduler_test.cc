@@ -152,8 +152,8 @@ TEST(Scheduler, NothingToDoIsAnEmptyPlanThatNeedsNoApply) {
 TEST(SchedulerDeathTest, MisuseByTheEngineIsABug) {
   World world({.num_blocks = 8}, {});
   const SequenceId a = world.Add({.prompt = TokenRange(3), .num_outputs = 2});
-  EXPECT_DEATH(world.scheduler().Add({.id = a, .forks = {}, .prompt = {1}}), "is in use");
-  EXPECT_DEATH(world.scheduler().Add({.id = SequenceId{99}, .forks = {}, .prompt = {}}), "empty");
+  EXPECT_DEATH(world.scheduler().Add({.id = a, .prompt = {1}}), "is in use");
+  EXPECT_DEATH(world.scheduler().Add({.id = SequenceId{99}}), "empty");
   world.scheduler().Schedule(world.now());
   EXPECT_DEATH(world.scheduler().Schedule(world.now()), "Schedule before Apply");
   EXPECT_DEATH(world.scheduler().Cancel(a), "between Schedule and Apply");
@@ -251,68 +251,58 @@ TEST(Scheduler, PendingForksEndWithTheirParentsDeadline) {
 // Only a bug can bring it about; here somebody else took the pool.
 TEST(Scheduler, ForwardProgressGuardEndsTheOldestInsteadOfHanging) {
   World world({.num_blocks = 4}, {});
-  block_manager::SequenceBlocks hog = world.blocks().NewSequence({});
-  ASSERT_EQ(world.blocks().Admit(&hog, TokenRange(64), {}), block_manager::Verdict::kNow);
+  world.HoldBlocks(4);
   world.Add({.prompt = TokenRange(3), .num_branches = 2});
   world.Add({.prompt = TokenRange(3, 100)});
-  EXPECT_TRUE(world.scheduler().Schedule(world.now()).empty());
+  world.Step();
+  EXPECT_TRUE(world.plan().empty());
   EXPECT_FALSE(world.scheduler().has_work());
   EXPECT_EQ(world.scheduler().stats().no_progress_failures, 2);
+  EXPECT_THAT(world.terminations(), ElementsAre(Pair(SequenceId{1}, TerminalReason::kNoProgress),
+                                                Pair(SequenceId{2}, TerminalReason::kNoProgress),
+                                                Pair(SequenceId{3}, TerminalReason::kNoProgress)));
 }
 
-TEST(Scheduler, ForwardProgressGuardStopsAsSoonAsSomethingRuns) {
+TEST(Scheduler, ForwardProgressGuardStaysQuietWhileAnythingRuns) {
   World world({.num_blocks = 4}, {});
-  block_manager::SequenceBlocks hog = world.blocks().NewSequence({});
-  ASSERT_EQ(world.blocks().Admit(&hog, TokenRange(48), {}), block_manager::Verdict::kNow);
+  world.HoldBlocks(3);
   const SequenceId large = world.Add({.prompt = TokenRange(33)});
-  world.Add({.prompt = TokenRange(3, 100)});
-  const StepPlan& plan = world.scheduler().Schedule(world.now());
-  // The small one passes the large one: nothing is wrong.
-  ASSERT_EQ(plan.scheduled.size(), 1u);
+  const SequenceId small = world.Add({.prompt = TokenRange(3, 100)});
+  world.Step();
+  EXPECT_TRUE(world.Finished(small));
   EXPECT_EQ(world.scheduler().stats().no_progress_failures, 0);
-  world.scheduler().Apply(world.engine().Run(plan));
-  const StepPlan& next = world.scheduler().Schedule(world.now());
-  ASSERT_EQ(next.terminated.size(), 1u);
-  EXPECT_EQ(next.terminated[0].id, large);
-  EXPECT_EQ(next.terminated[0].reason, TerminalReason::kNoProgress);
+  world.Step();
+  EXPECT_THAT(world.terminations(), ElementsAre(Pair(large, TerminalReason::kNoProgress)));
 }
 
-// The senior one may have to wait for resuming ones, but it keeps its work, and they get on.
-TEST(Scheduler, TheMostSeniorWaitsForResumingOnesInsteadOfBreakingTheirProtection) {
+// It keeps its work, and the resuming ones get on.
+TEST(Scheduler, TheMostSeniorWaitsForResumingOnesRatherThanPreemptThem) {
   World world(
       {.num_blocks = 7, .block_size = 4, .enable_prefix_caching = false},
       {.max_num_seqs = 3, .max_num_batched_tokens = 64, .max_prefill_tokens = 1, .watermark = 0});
   const SequenceId senior = world.Add({.prompt = TokenRange(3), .num_outputs = 9});
-  const SequenceId resuming = world.Add({.prompt = TokenRange(6, 100), .num_outputs = 3});
-  const SequenceId hog_request = world.Add({.prompt = TokenRange(14, 200), .num_outputs = 9});
+  const SequenceId resuming = world.Add({.prompt = TokenRange(6, 100), .num_outputs = 5});
+  const SequenceId other = world.Add({.prompt = TokenRange(14, 200), .num_outputs = 9});
   world.Steps(3);
   ASSERT_EQ(world.preemptions(resuming), 1);
-  world.scheduler().Cancel(hog_request);
+  world.scheduler().Cancel(other);
   world.Step();
-  ASSERT_TRUE(world.Ran(resuming));
-  // Somebody takes all other blocks.
-  block_manager::SequenceBlocks hog = world.blocks().NewSequence({});
-  const auto taken = static_cast<int>(world.blocks().num_available()) * 4;
-  ASSERT_EQ(world.blocks().Admit(&hog, TokenRange(taken), {}), block_manager::Verdict::kNow);
+  ASSERT_TRUE(world.Ran(resuming));  // The first of its 8 tokens.
+  world.HoldBlocks(world.blocks().num_available());
+  world.Steps(2);
+  ASSERT_TRUE(world.Ran(senior));
 
-  int stalled_steps = 0;
-  while (world.preemptions(resuming) == 1) {
-    const StepPlan& plan = world.scheduler().Schedule(world.now());
-    ASSERT_FALSE(plan.empty());
-    const bool senior_ran = std::ranges::any_of(
-        plan.scheduled, [senior](const ScheduledSequence& s) { return s.id == senior; });
-    stalled_steps += senior_ran ? 0 : 1;
-    if (!plan.preempted.empty()) {
-      // By now it has yielded a token.
-      EXPECT_THAT(plan.preempted, ElementsAre(resuming));
-      EXPECT_EQ(world.output(resuming).size(), 3u - 0u);
-      break;
-    }
-    world.scheduler().Apply(world.engine().Run(plan));
-    if (world.Finished(resuming)) break;
-  }
-  EXPECT_GT(stalled_steps, 0);
+  world.Step();  // The senior one needs a block, and there is none.
+  EXPECT_FALSE(world.Ran(senior));
+  EXPECT_TRUE(world.Ran(resuming));
+  EXPECT_EQ(world.preemptions(resuming), 1);
+  EXPECT_EQ(world.output(resuming).size(), 3u);  // Its first token since it resumed.
+  world.Step();
+  EXPECT_EQ(world.preemptions(resuming), 2);
+  EXPECT_TRUE(world.Ran(senior));
   EXPECT_EQ(world.scheduler().stats().no_progress_failures, 0);
+  world.ReleaseHeldBlocks();
+  world.RunToTheEnd();
 }
 
 TEST(Scheduler, C31_DestroyedWithWorkInFlight) {
@@ -325,22 +315,24 @@ TEST(Scheduler, C31_DestroyedWithWorkInFlight) {
   // The leak check and the pool's own check at destruction do the rest.
 }
 
-TEST(Scheduler, DISABLED_C103_AQueryIsCountedOnceHoweverLongItWaits) {
-  World world({.num_blocks = 8, .block_size = 16}, {.max_num_seqs = 4, .watermark = 0});
-  { world.Add({.prompt = TokenRange(65)}); }
+TEST(Scheduler, C103_AQueryIsCountedOnceHoweverLongItWaits) {
+  World world({.num_blocks = 8, .block_size = 128}, {.max_num_seqs = 4, .watermark = 0});
+  world.Add({.prompt = TokenRange(300)});
   world.RunToTheEnd();
-  world.Add({.prompt = TokenRange(8, 1000), .num_outputs = 100});
-  const SequenceId hog = world.Add({.prompt = TokenRange(30, 2000), .num_outputs = 90});
-  const SequenceId waiting = world.Add({.prompt = TokenRange(100)});
+  world.Add({.prompt = TokenRange(8, 1000), .num_outputs = 110});
+  world.Step();
+  world.HoldBlocks(5);  // Leaves the two cached blocks, but not the third that is needed.
   const SchedulerStats before = world.scheduler().stats();
-  world.Steps(60);
-  ASSERT_FALSE(world.Finished(waiting));
-  world.scheduler().Cancel(hog);
-  world.Steps(3);
+  const SequenceId waiting = world.Add({.prompt = TokenRange(300)});
+  world.Steps(100);
+  EXPECT_EQ(world.scheduler().stats().prefix_query_tokens, before.prefix_query_tokens);
+  EXPECT_EQ(world.scheduler().stats().prefix_hit_tokens, before.prefix_hit_tokens);
+  world.ReleaseHeldBlocks();
+  world.Step();
   ASSERT_TRUE(world.Finished(waiting));
-  const SchedulerStats after = world.scheduler().stats();
-  EXPECT_EQ(after.prefix_query_tokens - before.prefix_query_tokens, 8 + 30 + 100);
-  EXPECT_EQ(after.prefix_hit_tokens - before.prefix_hit_tokens, world.cached_tokens().at(waiting));
+  EXPECT_EQ(world.scheduler().stats().prefix_query_tokens - before.prefix_query_tokens, 300);
+  EXPECT_EQ(world.scheduler().stats().prefix_hit_tokens - before.prefix_hit_tokens, 256);
+  EXPECT_EQ(world.cached_tokens().at(waiting), 256);
 }
 
 TEST(Scheduler, C103_PreemptionsDoNotCountAsHits) {

@@ -36,7 +36,7 @@ TEST(SteadyState, DecodingAllocatesNothingPerToken) {
   block_manager::BlockManager blocks({.num_blocks = 4096});
   Scheduler scheduler({.max_num_seqs = kSequences}, &blocks);
   for (std::uint64_t i = 0; i < kSequences; ++i) {
-    NewSequence sequence{.id = SequenceId{i + 1}, .forks = {}, .prompt = {}};
+    NewSequence sequence{.id = SequenceId{i + 1}};
     sequence.prompt.assign(16, static_cast<TokenId>(i));
     sequence.max_total_tokens = 2 * kSteps;
     scheduler.Add(std::move(sequence));
