@@ -146,6 +146,14 @@ TEST(SequenceSampler, C48_MinTokensBansEveryStopId) {
   }
 }
 
+TEST(RequestSampling, C48_StopIdsCountFromTheTokenAfterMinTokens) {
+  const auto request = Create({.min_tokens = 4, .stop_token_ids = {20}});
+  EXPECT_EQ(request->CheckFinish(kEos, 4), FinishCause::kNone);
+  EXPECT_EQ(request->CheckFinish(20, 4), FinishCause::kNone);
+  EXPECT_EQ(request->CheckFinish(kEos, 5), FinishCause::kEos);
+  EXPECT_EQ(request->CheckFinish(20, 5), FinishCause::kStopToken);
+}
+
 TEST(SequenceSampler, C50_IgnoreEosCoversEveryEosButNoStopIdOfTheRequest) {
   SequenceSampler sampler(Create({.max_tokens = 50, .ignore_eos = true, .stop_token_ids = {20}}),
                           0);

@@ -110,6 +110,13 @@ TEST_F(TextStreamTest, NothingFollowsAStop) {
   EXPECT_EQ(out, "");
 }
 
+// The token that completed the stop also began a character: that is cut off too.
+TEST_F(TextStreamTest, AnUnfinishedCharacterBehindAStopIsDropped) {
+  Start({"a#\xF0"}, {"#"});
+  EXPECT_EQ(stop_, "#");
+  EXPECT_EQ(Finish(), "a");
+}
+
 TEST_F(TextStreamTest, SpecialTokensAreSkippedOrKept) {
   for (const auto& [mode, expected] :
        {std::pair{SpecialTokens::kSkip, ""}, std::pair{SpecialTokens::kKeep, "</s>"}}) {
