@@ -138,11 +138,15 @@ absl::Status ServeUntilSignal(const ServeFlags& flags, const engine::HostOptions
                                      EffectiveSettings(host_options, host->report)));
   stop.SetServing(server.get());
   PrintStartUp(*host, flags, *server, context.console.err);
-  QUIRE_RETURN_IF_ERROR(ready_file.Write(*server));
-  spdlog::info("serving {}", ServedName(flags, host->report));
-  stop.Wait();
-  server->Shutdown(flags.drain_timeout);
+  const absl::Status ready = ready_file.Write(*server);
+  if (ready.ok()) {
+    spdlog::info("serving {}", ServedName(flags, host->report));
+    stop.Wait();
+  }
+  // Before `host` goes, whatever happened: the server's threads use its engine.
+  server->Shutdown(ready.ok() ? flags.drain_timeout : absl::ZeroDuration());
   stop.SetServing(nullptr);
+  QUIRE_RETURN_IF_ERROR(ready);
   spdlog::info("stopped");
   return absl::OkStatus();
 }
