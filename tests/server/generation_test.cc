@@ -281,23 +281,23 @@ TEST(Generate, RetryHintIsInTrailersToo) {
 }
 
 TEST(Generate, C86_CancelFreesTheBlocks) {
-  Harness harness;
-  Collected call(&harness.client(), Request(Prompt(40), 900));
+  Harness harness(LongAnswers());
+  Collected call(&harness.client(), Request(Prompt(40), kEndless));
   call.WaitForTokens(1);
   call.Cancel();
   EXPECT_TRUE(absl::IsCancelled(call.Wait().status));
   const v1::Stats stats = harness.WaitUntilIdle();
   EXPECT_EQ(stats.blocks().active(), 0);
   EXPECT_EQ(stats.requests().cancelled(), 1);
-  EXPECT_LT(stats.generation_tokens(), 900);
+  EXPECT_LT(stats.generation_tokens(), kEndless);
   EXPECT_THAT(harness.model().faults(), IsEmpty());
 }
 
 TEST(Generate, C86_ADroppedConnectionFreesTheBlocks) {
-  Harness harness;
+  Harness harness(LongAnswers());
   {
     const auto dying = harness.Connect();
-    Collected call(dying.get(), Request(Prompt(40), 900));
+    Collected call(dying.get(), Request(Prompt(40), kEndless));
     call.WaitForTokens(1);
     call.Cancel();
   }
@@ -307,14 +307,14 @@ TEST(Generate, C86_ADroppedConnectionFreesTheBlocks) {
 }
 
 TEST(Generate, C87_UnaryCallsNoticeCancellationToo) {
-  Harness harness;
+  Harness harness(LongAnswers());
   StepGate steps(&harness.model());
   steps.Close();
   steps.Allow(3);
   v1::GenerationService::Stub stub(harness.Channel());
   grpc::ClientContext context;
   v1::GenerateUnaryRequest request;
-  *request.mutable_request() = Request(Prompt(40), 900);
+  *request.mutable_request() = Request(Prompt(40), kEndless);
   v1::GenerateUnaryResponse response;
   absl::Notification done;
   grpc::Status status;
@@ -330,7 +330,7 @@ TEST(Generate, C87_UnaryCallsNoticeCancellationToo) {
   const v1::Stats stats = harness.WaitUntilIdle();
   EXPECT_EQ(stats.requests().cancelled(), 1);
   EXPECT_EQ(stats.blocks().active(), 0);
-  EXPECT_LT(stats.generation_tokens(), 900);
+  EXPECT_LT(stats.generation_tokens(), kEndless);
 
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(harness.client().GenerateUnary(Request(Prompt(5), 2), {}).ok());
@@ -361,13 +361,13 @@ TEST(Generate, C35_DeadlineInTheQueueCostsNoPrefill) {
 }
 
 TEST(Generate, DeadlineWhileRunningFreesTheBlocks) {
-  Harness harness;
+  Harness harness(LongAnswers());
   StepGate steps(&harness.model());
   steps.Close();
   steps.Allow(4);
   CallOptions hasty;
   hasty.timeout = absl::Milliseconds(300);
-  Collected call(&harness.client(), Request(Prompt(16), 900), hasty);
+  Collected call(&harness.client(), Request(Prompt(16), kEndless), hasty);
   EXPECT_TRUE(absl::IsDeadlineExceeded(call.Wait().status)) << call.Wait().status;
   steps.Open();
   const v1::Stats stats = harness.WaitUntilIdle();
@@ -446,8 +446,8 @@ TEST(Generate, C65_BytesThatAreNoMessageAreInvalidArgument) {
 }
 
 TEST(Generate, AbortRpcEndsARequestWithAborted) {
-  Harness harness;
-  v1::GenerateRequest request = Request(Prompt(20), 900);
+  Harness harness(LongAnswers());
+  v1::GenerateRequest request = Request(Prompt(20), kEndless);
   request.set_request_id("doomed");
   Collected call(&harness.client(), request);
   call.WaitForTokens(1);

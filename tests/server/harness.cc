@@ -15,6 +15,13 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 }  // namespace
 
+HarnessOptions LongAnswers() {
+  HarnessOptions options;
+  options.model.max_model_len = 16'384;
+  options.model.num_blocks = 20'480;
+  return options;
+}
+
 Harness::Harness(HarnessOptions options)
     : options_(std::move(options)), control_(std::make_shared<fakes::FakeModelControl>()) {
   options_.server.port = 0;

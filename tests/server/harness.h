@@ -32,6 +32,10 @@ struct HarnessOptions {
   bool serve = true;  // False: the model is "still loading" until Serve().
 };
 
+// Room for answers of kEndless tokens, which no machine finishes before a test has ended them.
+inline constexpr std::int32_t kEndless = 16'000;
+HarnessOptions LongAnswers();
+
 class Harness {
  public:
   explicit Harness(HarnessOptions options = {});

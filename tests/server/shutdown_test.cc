@@ -52,10 +52,10 @@ TEST(Shutdown, C94_LiveStreamsFlowOnAndNewCallsAreRefused) {
 }
 
 TEST(Shutdown, C94_SecondSignalEndsTheGrace) {
-  Harness harness;
+  Harness harness(LongAnswers());
   StepGate steps(&harness.model());
   steps.Close();
-  Collected call(&harness.client(), Request(Prompt(16), 900));
+  Collected call(&harness.client(), Request(Prompt(16), kEndless));
   steps.WaitUntilHeld();
   std::thread stopper([&] { harness.Shutdown(absl::Hours(1)); });
   EXPECT_TRUE(WaitForHealth(harness.Channel(), "", Health::kNotServing));
@@ -65,21 +65,13 @@ TEST(Shutdown, C94_SecondSignalEndsTheGrace) {
   EXPECT_EQ(call.Wait().status.code(), absl::StatusCode::kAborted) << call.Wait().status;
 }
 
-// Room for answers that no machine finishes before the test has stopped the server.
-HarnessOptions LongAnswers() {
-  HarnessOptions options;
-  options.model.max_model_len = 16'384;
-  options.model.num_blocks = 20'480;
-  return options;
-}
-
 TEST(Shutdown, C31_C93_LiveStreamsEndWithOneStatusEach) {
   for (int round = 0; round < 5; ++round) {
     Harness harness(LongAnswers());
     const auto client = harness.Connect();
     std::vector<std::unique_ptr<Collected>> calls;
     for (std::uint64_t i = 0; i < 20; ++i) {
-      calls.push_back(std::make_unique<Collected>(client.get(), Request(Prompt(100, i), 16'000)));
+      calls.push_back(std::make_unique<Collected>(client.get(), Request(Prompt(100, i), kEndless)));
     }
     calls.front()->WaitForTokens(1);
     const absl::Duration took = Timed([&] { harness.Shutdown(absl::ZeroDuration()); });
@@ -97,7 +89,7 @@ TEST(Shutdown, C93_AClientThatNeverReadsDoesNotHoldIt) {
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   v1::GenerationService::Stub stub(harness.Channel(arguments));
   grpc::ClientContext context;
-  v1::GenerateRequest request = Request(Prompt(16), 16'000);
+  v1::GenerateRequest request = Request(Prompt(16), kEndless);
   request.mutable_sampling()->set_logprobs(20);
   const auto reader = stub.Generate(&context, request);
   // Far enough for the client's window to be full.
