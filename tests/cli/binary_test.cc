@@ -60,16 +60,16 @@ TEST_F(BinaryTest, GeneratesJson) {
   EXPECT_TRUE(lines[0]["timings"].contains("ttft_ms"));
 }
 
-TEST_F(BinaryTest, DISABLED_GeneratesEveryLineOfAFileAndReportsTheRefusedOnes) {
-  const std::string input =
-      Write("in.jsonl", R"({"prompt": "x\n", "max_tokens": 2, "temperature": 0})"
-                        "\n"
-                        R"({"prompt_ids": [13], "temperature": 9})"
-                        "\n"
-                        R"({"prompt_ids": [13], "max_tokens": 4, "n": 2})"
-                        "\n"
-                        R"({"messages": [{"role": "user", "content": "hi"}]})"
-                        "\n");
+TEST_F(BinaryTest, GeneratesEveryLineOfAFileAndReportsTheRefusedOnes) {
+  const std::string input = Write(
+      "in.jsonl", R"({"prompt": "x\n", "max_tokens": 2, "temperature": 0})"
+                  "\n"
+                  R"({"prompt_ids": [13], "temperature": 9})"
+                  "\n"
+                  R"({"prompt_ids": [13], "max_tokens": 4, "n": 2, "temperature": 1, "top_k": 1})"
+                  "\n"
+                  R"({"messages": [{"role": "user", "content": "hi"}]})"
+                  "\n");
   const ProcessEnd end = RunBinary(WithModel(
       {"generate", "--input", input, "--temperature", "0", "--concurrency", "2", "--json"}));
   EXPECT_EQ(end.exit_status, 1);
@@ -106,7 +106,7 @@ TEST_F(BinaryTest, C136_TokenizesWithNothingButTheTokenizer) {
   }
 }
 
-TEST_F(BinaryTest, DISABLED_PerplexityIsTheMeanOverAllPredictedTokens) {
+TEST_F(BinaryTest, PerplexityIsTheMeanOverAllPredictedTokens) {
   const std::string text = Write("text", "zq zq xw qj <|im_end|> zk qz vj");
   const auto perplexity = [&](const std::string& context) {
     const ProcessEnd end =
@@ -129,7 +129,8 @@ TEST_F(BinaryTest, DISABLED_PerplexityIsTheMeanOverAllPredictedTokens) {
     const ProcessEnd end = RunBinary(WithModel({"generate", "--prompt-ids", window, "--max-tokens",
                                                 "1", "--prompt-logprobs", "0", "--json"}));
     ASSERT_EQ(end.exit_status, 0) << end.err;
-    for (const auto& position : end.JsonLines()[0]["prompt_logprobs"]) {
+    const auto lines = end.JsonLines();
+    for (const auto& position : lines[0]["prompt_logprobs"]) {
       if (position.is_null()) continue;
       nll -= position["logprob"].get<double>();
       ++predicted;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <sstream>
 #include <utility>
 
@@ -33,8 +34,9 @@ std::vector<nlohmann::json> ProcessEnd::JsonLines() const {
   return lines;
 }
 
-QuireProcess::QuireProcess(std::vector<std::string> arguments, const std::string& input) {
+QuireProcess::QuireProcess(std::vector<std::string> arguments, const ProcessSetup& setup) {
   arguments.insert(arguments.begin(), QUIRE_BINARY);
+  arguments.insert(arguments.begin(), setup.wrapper.begin(), setup.wrapper.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -45,11 +47,16 @@ QuireProcess::QuireProcess(std::vector<std::string> arguments, const std::string
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
-  EXPECT_EQ(posix_spawn(&pid_, QUIRE_BINARY, &actions, nullptr, argv.data(), environ), 0);
+  if (setup.err_path.empty()) {
+    posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+  } else {
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, setup.err_path.c_str(), O_WRONLY, 0);
+  }
+  EXPECT_EQ(posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ), 0);
   posix_spawn_file_actions_destroy(&actions);
   for (const int fd : {in[0], out[1], err[1]}) close(fd);
-  EXPECT_EQ(write(in[1], input.data(), input.size()), static_cast<ssize_t>(input.size()));
+  EXPECT_EQ(write(in[1], setup.input.data(), setup.input.size()),
+            static_cast<ssize_t>(setup.input.size()));
   close(in[1]);
   out_reader_ = std::thread([this, fd = out[0]] { Collect(fd, &out_); });
   err_reader_ = std::thread([this, fd = err[0]] { Collect(fd, &err_); });
@@ -89,6 +96,16 @@ bool QuireProcess::WaitForOutput(const std::string& text) {
 
 void QuireProcess::Signal(int signal) { kill(pid_, signal); }
 
+std::int64_t QuireProcess::MemoryOf(const std::string& key) const {
+  std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+  for (std::string word; status >> word;) {
+    std::int64_t kib = 0;
+    if (word == key + ":" && status >> kib) return kib * 1024;
+  }
+  ADD_FAILURE() << "no " << key;
+  return 0;
+}
+
 ProcessEnd QuireProcess::Wait() {
   ProcessEnd end;
   int status = 0;
@@ -105,7 +122,7 @@ ProcessEnd QuireProcess::Wait() {
 }
 
 ProcessEnd RunBinary(std::vector<std::string> arguments, const std::string& input) {
-  return QuireProcess(std::move(arguments), input).Wait();
+  return QuireProcess(std::move(arguments), {.input = input}).Wait();
 }
 
 }  // namespace quire::cli

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -21,11 +22,16 @@ struct ProcessEnd {
   std::vector<nlohmann::json> JsonLines() const;
 };
 
+struct ProcessSetup {
+  std::string input = {};                 // Its standard input.
+  std::string err_path = {};              // Where stderr goes instead of being collected.
+  std::vector<std::string> wrapper = {};  // A program and its arguments that starts `quire`.
+};
+
 // A started `quire`. Its output is collected while it runs.
 class QuireProcess {
  public:
-  // `input` is its standard input.
-  explicit QuireProcess(std::vector<std::string> arguments, const std::string& input = "");
+  explicit QuireProcess(std::vector<std::string> arguments, const ProcessSetup& setup = {});
   ~QuireProcess();  // Kills it unless it has ended.
   QuireProcess(const QuireProcess&) = delete;
   QuireProcess& operator=(const QuireProcess&) = delete;
@@ -33,6 +39,8 @@ class QuireProcess {
   // Waits until `text` has appeared on stdout or stderr; false when the process ends without it.
   bool WaitForOutput(const std::string& text);
   void Signal(int signal);
+  // "VmHWM" and so on of /proc/<pid>/status, in bytes.
+  std::int64_t MemoryOf(const std::string& key) const;
   ProcessEnd Wait();
 
  private:

@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <memory>
@@ -17,16 +22,48 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
+// Tells when a file has been renamed into a folder.
+class FileWatch {
+ public:
+  explicit FileWatch(const std::string& folder) : fd_(inotify_init1(IN_CLOEXEC)) {
+    EXPECT_GE(inotify_add_watch(fd_, folder.c_str(), IN_MOVED_TO), 0);
+  }
+  ~FileWatch() { close(fd_); }
+  FileWatch(const FileWatch&) = delete;
+  FileWatch& operator=(const FileWatch&) = delete;
+
+  void WaitFor(const std::string& name) {
+    alignas(inotify_event) std::array<char, 4096> events{};
+    while (true) {
+      const ssize_t count = read(fd_, events.data(), events.size());
+      ASSERT_GT(count, 0);
+      for (ssize_t at = 0; at < count;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(events.data() + at);
+        if (name == event->name) return;
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      }
+    }
+  }
+
+ private:
+  const int fd_;
+};
+
 class ServeTest : public ::testing::Test {
  protected:
-  void StartServer(std::vector<std::string> flags = {}) {
+  void StartServer(std::vector<std::string> flags = {}, const std::string& num_blocks = "64",
+                   const ProcessSetup& setup = {}) {
     std::vector<std::string> arguments = {"serve",    "--model",      files_.gguf(), "--port",
-                                          "0",        "--http-port",  "0",           "--threads",
-                                          "1",        "--num-blocks", "64",          "--ready-file",
-                                          ready_file_};
+                                          "0",        "--http-port",  "0",           "--num-blocks",
+                                          num_blocks, "--ready-file", ready_file_};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
-    server_ = std::make_unique<QuireProcess>(arguments);
-    ASSERT_TRUE(server_->WaitForOutput("serving ")) << server_->Wait().err;
+    FileWatch ready(files_.folder());
+    server_ = std::make_unique<QuireProcess>(arguments, setup);
+    if (setup.err_path.empty()) {
+      ASSERT_TRUE(server_->WaitForOutput("serving ")) << server_->Wait().err;
+    } else {
+      ready.WaitFor("ready.json");
+    }
     const auto content = ReadFile(ready_file_);
     ASSERT_TRUE(content.ok()) << content.status();
     ready_ = nlohmann::json::parse(*content);
@@ -50,7 +87,7 @@ class ServeTest : public ::testing::Test {
 
 TEST_F(ServeTest, ServesUntilASignalAndTellsScriptsWhere) {
   std::ofstream(ready_file_) << "{\"stale\": true}";
-  StartServer();
+  ASSERT_NO_FATAL_FAILURE(StartServer());
   EXPECT_GT(ready_["grpc_port"], 0);
   EXPECT_GT(ready_["http_port"], 0);
   EXPECT_GT(ready_["pid"], 0);
@@ -63,13 +100,13 @@ TEST_F(ServeTest, ServesUntilASignalAndTellsScriptsWhere) {
   EXPECT_EQ(end.out, "") << "serve prints nothing on stdout";
   EXPECT_FALSE(std::filesystem::exists(ready_file_));
   for (const char* row : {"model", "weights", "KV pool", "64 blocks of 16 tokens", "kernels",
-                          "1 thread", "start-up", "gRPC", "/metrics"}) {
+                          "thread", "start-up", "gRPC", "/metrics"}) {
     EXPECT_THAT(end.err, HasSubstr(row));
   }
 }
 
 TEST_F(ServeTest, AnswersAsTheModelInThisProcessDoes) {
-  StartServer();
+  ASSERT_NO_FATAL_FAILURE(StartServer());
   const std::vector<std::string> request = {"generate", "--prompt-ids", "50,60,70", "--temperature",
                                             "1",        "--seed",       "5",        "--max-tokens",
                                             "20",       "--logprobs",   "3",        "--json"};
@@ -82,7 +119,7 @@ TEST_F(ServeTest, AnswersAsTheModelInThisProcessDoes) {
 }
 
 TEST_F(ServeTest, ASecondSignalEndsRunningRequests) {
-  StartServer();
+  ASSERT_NO_FATAL_FAILURE(StartServer());
   QuireProcess client({"generate", "--server", address_, "--prompt", "x\n", "--ignore-eos",
                        "--min-tokens", "1000", "--max-tokens", "900"});
   // Refused (min_tokens above max_tokens); the server goes on.
@@ -99,14 +136,14 @@ TEST_F(ServeTest, ASecondSignalEndsRunningRequests) {
 }
 
 TEST_F(ServeTest, SaysWhenThePortIsTaken) {
-  StartServer();
+  ASSERT_NO_FATAL_FAILURE(StartServer());
   const ProcessEnd second = RunBinary({"serve", "--model", files_.gguf(), "--no-http", "--port",
                                        std::to_string(ready_["grpc_port"].get<int>())});
   EXPECT_EQ(second.exit_status, 1);
   EXPECT_THAT(second.err, HasSubstr(std::to_string(ready_["grpc_port"].get<int>())));
 }
 
-TEST_F(ServeTest, DISABLED_SaysWhenTheReadyFileCannotBeWritten) {
+TEST_F(ServeTest, SaysWhenTheReadyFileCannotBeWritten) {
   const ProcessEnd end =
       RunBinary({"serve", "--model", files_.gguf(), "--no-http", "--port", "0", "--threads", "1",
                  "--num-blocks", "64", "--ready-file", files_.folder() + "/none/ready.json"});
@@ -114,9 +151,9 @@ TEST_F(ServeTest, DISABLED_SaysWhenTheReadyFileCannotBeWritten) {
   EXPECT_THAT(end.err, HasSubstr("none/ready.json"));
 }
 
-TEST_F(ServeTest, DISABLED_RetriesWhenTheServerIsFullUnlessTold) {
-  StartServer(
-      {"--max-num-seqs", "1", "--max-num-batched-tokens", "64", "--max-queued-requests", "1"});
+TEST_F(ServeTest, RetriesWhenTheServerIsFullUnlessTold) {
+  ASSERT_NO_FATAL_FAILURE(StartServer(
+      {"--max-num-seqs", "1", "--max-num-batched-tokens", "64", "--max-queued-requests", "1"}));
   std::string lines;
   for (int i = 0; i < 12; ++i) lines += "{\"prompt_ids\": [13], \"temperature\": 0}\n";
   const std::string input = files_.folder() + "/in.jsonl";
@@ -135,7 +172,7 @@ TEST_F(ServeTest, DISABLED_RetriesWhenTheServerIsFullUnlessTold) {
 }
 
 TEST_F(ServeTest, C110_BenchCountsWhatTheServerCounts) {
-  StartServer();
+  ASSERT_NO_FATAL_FAILURE(StartServer());
   const std::string file = files_.folder() + "/bench.json";
   const ProcessEnd end =
       AtServer({"bench", "serve", "--concurrency", "4", "--num-prompts", "12", "--input-len", "20",
@@ -158,7 +195,7 @@ TEST_F(ServeTest, C110_BenchCountsWhatTheServerCounts) {
 }
 
 TEST_F(ServeTest, BenchSharesPrefixesAndRunsAnOpenLoop) {
-  StartServer();
+  ASSERT_NO_FATAL_FAILURE(StartServer());
   const ProcessEnd end =
       AtServer({"bench", "serve", "--request-rate", "200", "--num-prompts", "20", "--workload",
                 "shared-prefix", "--prefix-len", "64", "--num-prefixes", "1", "--input-len", "4",
@@ -172,7 +209,7 @@ TEST_F(ServeTest, BenchSharesPrefixesAndRunsAnOpenLoop) {
 }
 
 TEST_F(ServeTest, C110_BenchFailsWhenRequestsDo) {
-  StartServer();
+  ASSERT_NO_FATAL_FAILURE(StartServer());
   const ProcessEnd end = AtServer({"bench", "serve", "--num-prompts", "3", "--num-warmups", "0",
                                    "--input-len", "4000", "--output-len", "1", "--json"});
   EXPECT_EQ(end.exit_status, 1);
@@ -182,7 +219,7 @@ TEST_F(ServeTest, C110_BenchFailsWhenRequestsDo) {
 }
 
 TEST_F(ServeTest, InfoTellsEverySetting) {
-  StartServer({"--max-num-seqs", "8"});
+  ASSERT_NO_FATAL_FAILURE(StartServer({"--max-num-seqs", "8"}));
   const ProcessEnd json = AtServer({"info", "--json"});
   ASSERT_EQ(json.exit_status, 0) << json.err;
   const auto object = nlohmann::json::parse(json.out);
@@ -196,8 +233,8 @@ TEST_F(ServeTest, InfoTellsEverySetting) {
   EXPECT_THAT(AtServer({"info"}).out, HasSubstr("0 active, 0 cached, 64 free"));
 }
 
-TEST_F(ServeTest, DISABLED_DemoShowsAnswersTableAndBlocks) {
-  StartServer({"--num-blocks", "256"});
+TEST_F(ServeTest, DemoShowsAnswersTableAndBlocks) {
+  ASSERT_NO_FATAL_FAILURE(StartServer({}, "256"));
   const ProcessEnd end = AtServer({"demo", "--max-tokens", "12"});
   EXPECT_EQ(end.exit_status, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("[7] abcdefghijkl\n"));
@@ -219,8 +256,8 @@ TEST_F(ServeTest, DISABLED_DemoShowsAnswersTableAndBlocks) {
 }
 
 TEST_F(ServeTest, CtrlCStopsAChatAnswerAndFreesItsBlocks) {
-  StartServer();
-  QuireProcess chat({"chat", "--server", address_, "--ignore-eos"}, "hi\n");
+  ASSERT_NO_FATAL_FAILURE(StartServer());
+  QuireProcess chat({"chat", "--server", address_, "--ignore-eos"}, {.input = "hi\n"});
   ASSERT_TRUE(chat.WaitForOutput("abc"));
   chat.Signal(SIGINT);
   const ProcessEnd end = chat.Wait();  // The end of its input ends it.
@@ -228,6 +265,75 @@ TEST_F(ServeTest, CtrlCStopsAChatAnswerAndFreesItsBlocks) {
   // Nothing is left behind: the pool drains at once.
   const ProcessEnd stopped = StopServer();
   EXPECT_EQ(stopped.exit_status, 0);
+}
+
+TEST_F(ServeTest, C130_TheFullestBatchFitsIntoWhatStartUpPlanned) {
+  // Every place taken, every sequence as long as it may be, with log-probabilities.
+  ASSERT_NO_FATAL_FAILURE(StartServer(
+      {"--max-num-seqs", "8", "--max-model-len", "512", "--max-num-batched-tokens", "4096"},
+      "256"));
+  const std::int64_t before = server_->MemoryOf("VmHWM");
+  nlohmann::json line = {{"prompt_ids", std::vector<int>(500, 40)},
+                         {"ignore_eos", true},
+                         {"logprobs", 20},
+                         {"prompt_logprobs", 20},
+                         {"max_tokens", 100}};
+  std::string lines;
+  for (int i = 0; i < 8; ++i) {
+    line["prompt_ids"][0] = 40 + i;  // Nothing is shared.
+    lines += line.dump() + "\n";
+  }
+  const std::string input = files_.folder() + "/in.jsonl";
+  std::ofstream(input) << lines;
+  const ProcessEnd end = AtServer({"generate", "--input", input, "--json"});
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  ASSERT_THAT(end.JsonLines(), SizeIs(8));
+  for (const auto& answer : end.JsonLines()) {
+    EXPECT_EQ(answer["usage"]["completion_tokens"], 12);
+    EXPECT_EQ(answer["prompt_logprobs"].size(), 500U);
+  }
+  EXPECT_LT(server_->MemoryOf("VmHWM") - before, 512 << 20);
+  EXPECT_EQ(StopServer().exit_status, 0);
+}
+
+TEST_F(ServeTest, C131_UsesTheProcessorsThatItMay) {
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(mine), &mine), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &mine)) ++first;
+  ASSERT_NO_FATAL_FAILURE(
+      StartServer({}, "64", {.wrapper = {"taskset", "-c", std::to_string(first)}}));
+  EXPECT_EQ(nlohmann::json::parse(AtServer({"info", "--json"}).out)["threads"], 1);
+  EXPECT_THAT(StopServer().err, Not(HasSubstr("[warning] threads")));
+
+  ASSERT_NO_FATAL_FAILURE(
+      StartServer({"--threads", "3"}, "64", {.wrapper = {"taskset", "-c", std::to_string(first)}}));
+  EXPECT_EQ(nlohmann::json::parse(AtServer({"info", "--json"}).out)["threads"], 3);
+  EXPECT_THAT(StopServer().err, HasSubstr("threads 3 is above the 1 CPUs"));
+}
+
+TEST_F(ServeTest, C133_GoesOnWhenNothingCanBeLogged) {
+  ASSERT_NO_FATAL_FAILURE(StartServer({"--log-level", "debug"}, "64", {.err_path = "/dev/full"}));
+  for (int i = 0; i < 3; ++i) {
+    const ProcessEnd answer = AtServer({"generate", "--prompt", "x\n", "--temperature", "0"});
+    EXPECT_EQ(answer.out, kAlphabet + "\n") << answer.err;
+  }
+  EXPECT_EQ(StopServer().exit_status, 0);
+}
+
+TEST_F(ServeTest, C134_TextOfUsersIsNoFormat) {
+  const std::string wild = "{} {0:d} %n %s {:>99999999}";
+  ASSERT_NO_FATAL_FAILURE(StartServer({"--log-level", "debug", "--served-model-name", wild}));
+  const ProcessEnd answer =
+      AtServer({"generate", "--prompt", wild + "\n[error] forged\n", "--temperature", "0", "--stop",
+                wild, "--request-id", "{}{0:d}%n"});
+  EXPECT_EQ(answer.out, kAlphabet + "\n") << answer.err;
+  const ProcessEnd refused = AtServer({"generate", "--prompt-ids", "999999", "--request-id", "{}"});
+  EXPECT_EQ(refused.exit_status, 1);
+  const ProcessEnd end = StopServer();
+  EXPECT_THAT(end.err, HasSubstr("serving " + wild)) << "literally";
+  EXPECT_THAT(end.err, Not(HasSubstr("LOG ERROR")));
+  EXPECT_THAT(end.err, Not(HasSubstr("\n[error] forged")));
 }
 
 }  // namespace
