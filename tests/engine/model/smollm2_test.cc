@@ -260,6 +260,28 @@ TEST_P(SmolLm2, PerplexityMatchesHuggingFace) {
   }
 }
 
+TEST_P(SmolLm2, PromptLogprobsMatchHuggingFace) {
+  const auto prompts = fakes::LoadPromptLogprobs();
+  ASSERT_FALSE(prompts.empty());
+  const auto model = Load(1, kChunk);
+  const bool is_exact = limits().near_tie <= 1e-3;
+  for (const fakes::PromptLogprobs& prompt : prompts) {
+    SCOPED_TRACE(prompt.name);
+    model->Reset(0);
+    const std::vector<TokenId> next(prompt.ids.begin() + 1, prompt.ids.end());
+    const auto results = model->Score(
+        {{.sequence = 0, .ids = {prompt.ids.begin(), prompt.ids.end() - 1}, .all_logits = true}},
+        next);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i].token, next[i]);
+      EXPECT_NEAR(results[i].logprob, *prompt.logprobs[i + 1], limits().top_max) << i;
+      // Far down the list neighbours are closer than rounding.
+      const int rank = *prompt.ranks[i + 1];
+      if (is_exact) EXPECT_NEAR(results[i].rank, rank, 1 + rank / 100) << i;
+    }
+  }
+}
+
 // The oracle itself, on the prompts short enough for it.
 TEST(SmolLm2Reference, ShortPromptsMatchHuggingFace) {
   const auto files = OpenSmolLm2();
