@@ -348,7 +348,7 @@ void PanelRows(const float* x, std::int64_t x_stride, const float* panel, std::i
   const F32Weights::Columns columns[kPanelVectors] = {};
 #pragma GCC unroll 2
   for (std::int32_t k = 0; k < count; ++k) {
-    _mm_prefetch(ahead, _MM_HINT_T1);
+    _mm_prefetch(ahead, _MM_HINT_T0);
     ahead += prefetch.bytes_per_input;
     AddInput<F32Weights, 0>(rows, reinterpret_cast<const std::byte*>(panel), 0, columns, sum);
     panel += kGroupColumns;
