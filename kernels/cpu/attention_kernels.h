@@ -86,6 +86,7 @@ struct RopeWriteItem {
   std::int64_t head_stride;  // Bytes from a KV head to the next.
   std::int64_t block;
   std::int32_t offset;  // Slot inside the block.
+  float* scratch;       // [k_dim]
 };
 
 struct AttentionKernels {

@@ -16,8 +16,8 @@ namespace {
 constexpr std::int32_t kRopeRows = 8;
 
 // Rows (tokens times query heads of a KV head) of one tile: enough to pay for reading and widening
-// K and V, few enough that queries and outputs stay in the first-level cache.
-constexpr std::int32_t kTileRows = 48;
+// K and V, few enough for a short prompt to keep all workers busy.
+constexpr std::int32_t kTileRows = 96;
 
 // Keys of one tile, a multiple of kKeyTile: how finely a long context can be divided.
 constexpr std::int32_t kKvSplit = 512;
@@ -162,6 +162,16 @@ AttentionPlanOptions AttentionOps::PlanOptions(const AttentionShape& shape) cons
           .sliding_window = shape.sliding_window};
 }
 
+float* AttentionOps::Memory(std::int64_t floats) {
+  const std::size_t bytes = static_cast<std::size_t>(floats) * sizeof(float);
+  if (bytes > memory_.size()) {
+    auto memory = AlignedBuffer::Allocate(bytes);
+    QUIRE_CHECK(memory.ok()) << memory.status().ToString();
+    memory_ = *std::move(memory);
+  }
+  return memory_.as<float>();
+}
+
 void AttentionOps::CopyBlocks(KvCache& cache, std::span<const BlockCopy> copies) {
   if (copies.empty()) return;
   const auto& target = static_cast<const CpuKvCache&>(cache);
@@ -186,7 +196,9 @@ void AttentionOps::RopeAndWriteKv(const RopeTable& rope, const AttentionShape& s
     row_sequence_.insert(row_sequence_.end(),
                          static_cast<std::size_t>(batch.q_indptr[s + 1] - batch.q_indptr[s]), s);
   }
-  const auto write = [&](std::int32_t row) {
+  const std::int64_t scratch_floats = RoundUp(geometry.k_dim, kKeyGroup);
+  float* scratch = Memory(pool_.num_threads() * scratch_floats);
+  const auto write = [&](std::int32_t row, int worker) {
     const std::int32_t sequence = row_sequence_[row];
     const std::int32_t position = batch.positions[row];
     const std::int32_t index = position - batch.first_position[sequence];
@@ -203,12 +215,14 @@ void AttentionOps::RopeAndWriteKv(const RopeTable& rope, const AttentionShape& s
                          .kv = target.Head(layer, 0),
                          .head_stride = target.head_bytes(),
                          .block = batch.block_ids[entry],
-                         .offset = index % geometry.block_size});
+                         .offset = index % geometry.block_size,
+                         .scratch = scratch + worker * scratch_floats});
   };
   const std::int32_t rows = batch.num_tokens();
-  pool_.ParallelFor((rows + kRopeRows - 1) / kRopeRows, [&](std::int64_t item, int /*worker*/) {
+  pool_.ParallelFor((rows + kRopeRows - 1) / kRopeRows, [&](std::int64_t item, int worker) {
     const auto begin = static_cast<std::int32_t>(item) * kRopeRows;
-    for (std::int32_t row = begin; row < std::min(begin + kRopeRows, rows); ++row) write(row);
+    for (std::int32_t row = begin; row < std::min(begin + kRopeRows, rows); ++row)
+      write(row, worker);
   });
 }
 
@@ -219,13 +233,7 @@ void AttentionOps::Attention(const AttentionShape& shape, const BatchView& batch
   DivideAttention(plan, workers, work_);
   AttentionCall call(kernels_, shape, batch, plan, work_, layer, qkv,
                      static_cast<const CpuKvCache&>(cache), out);
-  const std::size_t bytes = static_cast<std::size_t>(call.memory_floats(workers)) * sizeof(float);
-  if (bytes > memory_.size()) {
-    auto memory = AlignedBuffer::Allocate(bytes);
-    QUIRE_CHECK(memory.ok()) << memory.status().ToString();
-    memory_ = *std::move(memory);
-  }
-  call.set_memory(memory_.as<float>(), workers);
+  call.set_memory(Memory(call.memory_floats(workers)), workers);
 
   const std::int64_t heads = shape.num_kv_heads;
   pool_.ParallelFor(

@@ -35,6 +35,9 @@ class AttentionOps {
                  std::int32_t layer, MatrixView qkv, const KvCache& cache, CpuLinearInput& out);
 
  private:
+  // At least so many floats at memory_; their content is lost when it grows.
+  float* Memory(std::int64_t floats);
+
   const AttentionKernels& kernels_;
   ThreadPool& pool_;
   // Kept between calls so that a steady step allocates nothing.
