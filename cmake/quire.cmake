@@ -11,8 +11,9 @@ endif()
 
 find_program(QUIRE_CCACHE ccache)
 if(QUIRE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
-                                  CCACHE_NOHASHDIR=1 ${QUIRE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${QUIRE_CCACHE})
 endif()
 
 find_package(Threads REQUIRED)
@@ -79,7 +80,8 @@ function(quire_test)
              OUTPUT_VARIABLE folder)
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_link_libraries(${ARG_NAME} PRIVATE quire_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${ARG_NAME} PRIVATE QUIRE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
+  target_compile_options(${ARG_NAME} PRIVATE ${QUIRE_TEST_OPTIONS})
+  target_precompile_headers(${ARG_NAME} REUSE_FROM quire_test_headers)
   gtest_discover_tests(
     ${ARG_NAME}
     TEST_PREFIX "${folder}/"

@@ -277,7 +277,9 @@ TEST_P(SmolLm2, PromptLogprobsMatchHuggingFace) {
       EXPECT_NEAR(results[i].logprob, *prompt.logprobs[i + 1], limits().top_max) << i;
       // Far down the list neighbours are closer than rounding.
       const int rank = *prompt.ranks[i + 1];
-      if (is_exact) EXPECT_NEAR(results[i].rank, rank, 1 + rank / 100) << i;
+      if (is_exact) {
+        EXPECT_NEAR(results[i].rank, rank, 1 + rank / 100) << i;
+      }
     }
   }
 }
