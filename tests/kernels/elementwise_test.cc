@@ -127,7 +127,8 @@ TEST_P(ElementwiseTest, GatesDoNotDependOnTheColumn) {
     for (std::int32_t size = 1; size < 70; ++size) {
       std::vector<float> x(static_cast<std::size_t>(2 * size), 1.7F);
       for (std::int32_t i = 0; i < size; ++i) x[static_cast<std::size_t>(size + i)] = -0.3F;
-      for (const float value : Gate(activation, x, 1, size)[0]) ASSERT_EQ(value, expected) << size;
+      const std::vector<float> gated = Gate(activation, x, 1, size)[0];
+      for (const float value : gated) ASSERT_EQ(value, expected) << size;
     }
   }
 }
