@@ -2,6 +2,7 @@
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,9 +62,11 @@ struct Answer {
 
   std::int32_t generated() const { return finished.usage().completion_tokens(); }
   double ttft_ms() const { return absl::ToDoubleMilliseconds(first_token - sent); }
-  double tokens_per_second() const {
+  // After the first; none if all came at once.
+  std::optional<double> tokens_per_second() const {
     const double seconds = absl::ToDoubleSeconds(last_token - first_token);
-    return seconds > 0 ? (generated() - 1) / seconds : 0;
+    if (seconds <= 0) return std::nullopt;
+    return (generated() - 1) / seconds;
   }
 };
 
@@ -75,19 +78,6 @@ struct DemoState {
 
   bool AllDone() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return num_done == kNumRequests; }
 };
-
-// The pool at one moment.
-struct PoolView {
-  v1::Stats stats;
-  v1::GetBlockMapResponse map;
-};
-
-absl::StatusOr<PoolView> ViewPool(server::Client& client) {
-  PoolView view;
-  QUIRE_ASSIGN_OR_RETURN(view.stats, client.GetStats());
-  QUIRE_ASSIGN_OR_RETURN(view.map, client.GetBlockMap());
-  return view;
-}
 
 v1::GenerateRequest MakeRequest(const std::string& question, std::int32_t max_tokens,
                                 bool has_chat_template) {
@@ -151,7 +141,7 @@ bool ShowNews(DemoState& state, StreamView* view) {
 }
 
 struct DemoResult {
-  PoolView before, peak, after;
+  v1::GetBlockMapResponse before, peak, after;
   std::vector<Answer> answers;
   absl::Duration duration;
 };
@@ -159,7 +149,7 @@ struct DemoResult {
 absl::StatusOr<DemoResult> RunDemo(server::Client& client, std::int32_t max_tokens,
                                    bool has_chat_template, StreamView* view) {
   DemoResult result;
-  QUIRE_ASSIGN_OR_RETURN(result.before, ViewPool(client));
+  QUIRE_ASSIGN_OR_RETURN(result.before, client.GetBlockMap());
   // One short request leaves the blocks of the system prompt in the cache.
   const server::CallOutcome first = client.GenerateAndWait(
       MakeRequest("Hello!", 1, has_chat_template), {}, [](const v1::GenerateResponse&) {});
@@ -175,14 +165,14 @@ absl::StatusOr<DemoResult> RunDemo(server::Client& client, std::int32_t max_toke
   while (!ShowNews(*state, view)) {
     if (Clock::Real().Now() < next_map) continue;
     next_map = Clock::Real().Now() + kMapEvery;
-    auto now = ViewPool(client);
+    auto now = client.GetBlockMap();
     if (!now.ok()) continue;  // A busy server may answer late; the next moment will do.
-    if (now->stats.blocks().logical_blocks() >= result.peak.stats.blocks().logical_blocks()) {
+    if (now->stats().logical_blocks() >= result.peak.stats().logical_blocks()) {
       result.peak = *std::move(now);
     }
   }
   result.duration = Clock::Real().Now() - start;
-  QUIRE_ASSIGN_OR_RETURN(result.after, ViewPool(client));
+  QUIRE_ASSIGN_OR_RETURN(result.after, client.GetBlockMap());
   absl::MutexLock lock(&state->mutex);
   result.answers = state->answers;
   return result;
@@ -202,11 +192,12 @@ void PrintAnswers(const DemoResult& result, std::ostream& out) {
   for (std::size_t i = 0; i < kNumRequests; ++i) {
     const Answer& answer = result.answers[i];
     const v1::Usage& usage = answer.finished.usage();
+    const std::optional<double> speed = answer.tokens_per_second();
     total += answer.generated();
     table.AddRow({std::to_string(i), kQuestions[i], std::to_string(usage.prompt_tokens()),
                   std::to_string(usage.cached_tokens()), std::to_string(answer.generated()),
                   fmt::format("{:.0f} ms", answer.ttft_ms()),
-                  fmt::format("{:.1f}", answer.tokens_per_second())});
+                  speed ? fmt::format("{:.1f}", *speed) : "-"});
   }
   table.Print(out);
   const double seconds = absl::ToDoubleSeconds(result.duration);
@@ -216,13 +207,13 @@ void PrintAnswers(const DemoResult& result, std::ostream& out) {
 
 void PrintPool(const DemoResult& result, Color color, std::ostream& out) {
   const auto per_cell =
-      BlocksPerCell(static_cast<std::size_t>(result.before.map.states_size()), kMapCells);
-  out << fmt::format("KV blocks of {} tokens ({})\n", result.before.stats.blocks().block_size(),
+      BlocksPerCell(static_cast<std::size_t>(result.before.states_size()), kMapCells);
+  out << fmt::format("KV blocks of {} tokens ({})\n", result.before.stats().block_size(),
                      BlockLegend(per_cell, color));
-  const auto print = [&](const char* when, const PoolView& view) {
-    const v1::BlockStats& blocks = view.stats.blocks();
+  const auto print = [&](const char* when, const v1::GetBlockMapResponse& map) {
+    const v1::BlockStats& blocks = map.stats();
     out << fmt::format("{}\n  {}\n  {} active, {} cached, {} free", when,
-                       DrawBlocks(view.map, kMapCells, color), blocks.active(), blocks.cached(),
+                       DrawBlocks(map, kMapCells, color), blocks.active(), blocks.cached(),
                        blocks.free());
     if (blocks.active() > 0) {
       const std::int64_t slots = blocks.active() * blocks.block_size();
@@ -238,8 +229,8 @@ void PrintPool(const DemoResult& result, Color color, std::ostream& out) {
   print("after", result.after);
 }
 
-ordered_json PoolJson(const PoolView& view) {
-  const v1::BlockStats& blocks = view.stats.blocks();
+ordered_json PoolJson(const v1::GetBlockMapResponse& map) {
+  const v1::BlockStats& blocks = map.stats();
   return {{"capacity", blocks.capacity()},
           {"block_size", blocks.block_size()},
           {"active", blocks.active()},
@@ -247,7 +238,7 @@ ordered_json PoolJson(const PoolView& view) {
           {"free", blocks.free()},
           {"useful_slots", blocks.useful_slots()},
           {"logical_blocks", blocks.logical_blocks()},
-          {"picture", DrawBlocks(view.map, kMapCells, Color::kOff)}};
+          {"picture", DrawBlocks(map, kMapCells, Color::kOff)}};
 }
 
 void PrintJson(const DemoResult& result, std::ostream& out) {
@@ -260,8 +251,10 @@ void PrintJson(const DemoResult& result, std::ostream& out) {
                                   {"prompt_tokens", usage.prompt_tokens()},
                                   {"cached_tokens", usage.cached_tokens()},
                                   {"completion_tokens", usage.completion_tokens()},
-                                  {"ttft_ms", answer.ttft_ms()},
-                                  {"tokens_per_second", answer.tokens_per_second()}});
+                                  {"ttft_ms", answer.ttft_ms()}});
+    if (const auto speed = answer.tokens_per_second()) {
+      object["requests"].back()["tokens_per_second"] = *speed;
+    }
   }
   object["duration_s"] = absl::ToDoubleSeconds(result.duration);
   object["blocks"] = {{"before", PoolJson(result.before)},

@@ -131,6 +131,7 @@ void EngineLoop::Read(ResetPrefixCacheMail& mail) {
 
 BlockMap EngineLoop::MakeBlockMap() const {
   BlockMap map;
+  map.stats = blocks_.stats();
   map.states.reserve(static_cast<std::size_t>(blocks_.capacity()));
   map.owners.reserve(static_cast<std::size_t>(blocks_.capacity()));
   for (const block_manager::BlockManager::BlockInfo& block : blocks_.BlockInfos()) {

@@ -66,6 +66,7 @@ struct BlockMap {
     std::vector<BlockId> blocks;
   };
   std::vector<Sequence> sequences;
+  block_manager::BlockStats stats;  // Of the same moment.
 };
 
 }  // namespace quire::engine

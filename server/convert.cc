@@ -138,6 +138,21 @@ void AddDelta(const engine::Delta& delta, std::vector<v1::GenerateResponse>* out
   message->set_text(delta.text);
 }
 
+v1::BlockStats ToProto(const block_manager::BlockStats& stats) {
+  v1::BlockStats out;
+  out.set_capacity(stats.capacity);
+  out.set_block_size(stats.block_size);
+  out.set_active(stats.active);
+  out.set_cached(stats.cached);
+  out.set_free(stats.free);
+  out.set_useful_slots(stats.useful_slots);
+  out.set_logical_blocks(stats.logical_blocks);
+  out.set_evictions(stats.evictions);
+  out.set_copies_on_write(stats.copies_on_write);
+  out.set_peak_active(stats.peak_active);
+  return out;
+}
+
 v1::BlockState ToProto(engine::BlockMap::State state) {
   switch (state) {
     case engine::BlockMap::State::kFree:
@@ -252,17 +267,7 @@ v1::Stats ToProto(const engine::EngineStats& stats, absl::Duration uptime) {
   out.set_sequence_number(stats.sequence_number);
   out.set_uptime_seconds(absl::ToDoubleSeconds(uptime));
 
-  auto* blocks = out.mutable_blocks();
-  blocks->set_capacity(stats.blocks.capacity);
-  blocks->set_block_size(stats.blocks.block_size);
-  blocks->set_active(stats.blocks.active);
-  blocks->set_cached(stats.blocks.cached);
-  blocks->set_free(stats.blocks.free);
-  blocks->set_useful_slots(stats.blocks.useful_slots);
-  blocks->set_logical_blocks(stats.blocks.logical_blocks);
-  blocks->set_evictions(stats.blocks.evictions);
-  blocks->set_copies_on_write(stats.blocks.copies_on_write);
-  blocks->set_peak_active(stats.blocks.peak_active);
+  *out.mutable_blocks() = ToProto(stats.blocks);
 
   auto* requests = out.mutable_requests();
   requests->set_received(stats.requests_received);
@@ -295,6 +300,7 @@ v1::Stats ToProto(const engine::EngineStats& stats, absl::Duration uptime) {
 
 v1::GetBlockMapResponse ToProto(const engine::BlockMap& map) {
   v1::GetBlockMapResponse out;
+  *out.mutable_stats() = ToProto(map.stats);
   for (const auto state : map.states) out.add_states(ToProto(state));
   out.mutable_owners()->Add(map.owners.begin(), map.owners.end());
   for (const auto& sequence : map.sequences) {

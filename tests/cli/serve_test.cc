@@ -239,7 +239,7 @@ TEST_F(ServeTest, DemoShowsAnswersTableAndBlocks) {
   EXPECT_EQ(end.exit_status, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("[7] abcdefghijkl\n"));
   for (const char* part :
-       {"question", "cached", "tokens/s", "before", "during", "after", "0 active", "useful"}) {
+       {"question", "cached", "tokens/s", "before", "during", "after", "0 active"}) {
     EXPECT_THAT(end.out, HasSubstr(part));
   }
   EXPECT_THAT(end.out, Not(HasSubstr("\x1b["))) << "no escape sequences in a pipe";
@@ -251,6 +251,11 @@ TEST_F(ServeTest, DemoShowsAnswersTableAndBlocks) {
   for (const auto& request : object["requests"]) {
     EXPECT_EQ(request["text"], "abcdefghijkl");
     EXPECT_GT(request["cached_tokens"], 0) << "the system prompt is shared";
+  }
+  for (const auto& [when, pool] : object["blocks"].items()) {
+    EXPECT_EQ(pool["active"].get<int>() + pool["cached"].get<int>() + pool["free"].get<int>(), 256)
+        << when;
+    EXPECT_THAT(pool["picture"].get<std::string>(), SizeIs(128)) << when;
   }
   EXPECT_EQ(object["blocks"]["after"]["active"], 0);
 }

@@ -197,8 +197,11 @@ TEST(EnginePressure, C28_APreemptedRequestResumesBeforeLaterOnes) {
   Harness harness(options);
   StepLog log(*harness.model);
   const Ids r0 = Tagged(0, 50), r1 = Tagged(1, 40), r2 = Tagged(2, 40), r3 = Tagged(3, 40);
-  Streams streams;
-  for (const Ids& prompt : {r0, r1, r2, r3}) streams.push_back(harness.Submit(Greedy(prompt, 60)));
+  StepGate gate(*harness.model);
+  Streams streams = {harness.Submit(Greedy(r0, 60))};
+  gate.WaitUntilHeld();  // So that the others arrive before its second step.
+  for (const Ids& prompt : {r1, r2, r3}) streams.push_back(harness.Submit(Greedy(prompt, 60)));
+  gate.Open();
   std::vector<Answer> answers;
   for (const auto& stream : streams) answers.push_back(harness.Wait(stream));
   EXPECT_GT(answers[1].branches.at(0).finished->timings.num_preemptions, 0);

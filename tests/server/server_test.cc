@@ -236,6 +236,8 @@ TEST(Server, BlockMapShowsWhoHoldsWhat) {
   }
   EXPECT_EQ(std::count(map->states().begin(), map->states().end(), v1::BLOCK_STATE_ACTIVE),
             sequence.block_ids_size());
+  EXPECT_EQ(map->stats().active(), sequence.block_ids_size());
+  EXPECT_EQ(map->stats().useful_slots(), sequence.num_computed_tokens());
 }
 
 TEST(Server, ResetPrefixCacheForgetsWhatNobodyUses) {
