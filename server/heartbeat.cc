@@ -21,8 +21,8 @@ void Heartbeat::Beat() {
   ping->request = grpc::ByteBuffer(&empty_message, 1);
   stub_.UnaryCall(&ping->context, "/grpc.health.v1.Health/Check", grpc::StubOptions(),
                   &ping->request, &ping->response, [ping, shared = shared_](const grpc::Status&) {
+                    shared->in_flight = false;  // First: who sees the count may beat again.
                     ++shared->num_beats;
-                    shared->in_flight = false;
                   });
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/synchronization/notification.h"
 #include "base/philox.h"
 #include "engine/engine.h"
 #include "tests/engine/engine_harness.h"
@@ -38,8 +39,10 @@ std::vector<Answer> RunTogether(Harness& harness, const std::vector<GenerationRe
 // Requests are told apart by their first prompt token.
 class StepLog {
  public:
-  explicit StepLog(fakes::FakeModelControl& model) {
-    model.SetOnStep([log = log_](const kernels::BatchView& batch) {
+  // The first step stands still until `start`, if given, is notified.
+  explicit StepLog(fakes::FakeModelControl& model, absl::Notification* start = nullptr) {
+    model.SetOnStep([log = log_, start](const kernels::BatchView& batch) {
+      if (start != nullptr) start->WaitForNotification();
       absl::MutexLock lock(&log->mutex);
       ++log->step;
       for (std::int32_t s = 0; s < batch.num_sequences(); ++s) {
@@ -195,13 +198,12 @@ TEST(EnginePressure, C28_APreemptedRequestResumesBeforeLaterOnes) {
   options.model.num_blocks = 8;
   options.engine.scheduler.max_num_seqs = 2;
   Harness harness(options);
-  StepLog log(*harness.model);
+  absl::Notification start;
+  StepLog log(*harness.model, &start);
   const Ids r0 = Tagged(0, 50), r1 = Tagged(1, 40), r2 = Tagged(2, 40), r3 = Tagged(3, 40);
-  StepGate gate(*harness.model);
-  Streams streams = {harness.Submit(Greedy(r0, 60))};
-  gate.WaitUntilHeld();  // So that the others arrive before its second step.
-  for (const Ids& prompt : {r1, r2, r3}) streams.push_back(harness.Submit(Greedy(prompt, 60)));
-  gate.Open();
+  Streams streams;
+  for (const Ids& prompt : {r0, r1, r2, r3}) streams.push_back(harness.Submit(Greedy(prompt, 60)));
+  start.Notify();
   std::vector<Answer> answers;
   for (const auto& stream : streams) answers.push_back(harness.Wait(stream));
   EXPECT_GT(answers[1].branches.at(0).finished->timings.num_preemptions, 0);

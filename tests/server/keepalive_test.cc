@@ -1,12 +1,18 @@
 // Clients and gateways ping; a gRPC server's defaults answer that with GOAWAY "too_many_pings"
 // (reference: smg-project and vLLM shipped that fault, the latter through a misspelt channel
 // argument).
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/heartbeat.h"
 #include "tests/server/harness.h"
 #include "tests/server/http_client.h"
@@ -60,23 +66,53 @@ TEST(Keepalive, DefaultsWouldEndIt) {
   server->Shutdown(std::chrono::system_clock::now());
 }
 
+// Answers no call until the test lets it.
+class HeldService final : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    class Call final : public grpc::ServerGenericBidiReactor {
+      void OnDone() override { delete this; }
+    };
+    auto* call = new Call;
+    absl::MutexLock lock(&mutex_);
+    calls_.push_back(call);
+    return call;
+  }
+  std::size_t WaitForCalls() {
+    absl::MutexLock lock(&mutex_);
+    const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !calls_.empty(); };
+    mutex_.Await(absl::Condition(&some));
+    return calls_.size();
+  }
+  std::size_t AnswerAll() {
+    absl::MutexLock lock(&mutex_);
+    for (auto* call : calls_) call->Finish(grpc::Status::OK);
+    return std::exchange(calls_, {}).size();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<grpc::ServerGenericBidiReactor*> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
 TEST(Heartbeat, IsAnsweredAndNeverPilesUp) {
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::EnableDefaultHealthCheckService(false);
+  HeldService service;
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials());
+  builder.RegisterCallbackGenericService(&service);
   const auto server = builder.BuildAndStart();
   Heartbeat heartbeat(server.get());
-  heartbeat.Beat();
-  heartbeat.Beat();
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (heartbeat.num_beats() < 1 && absl::Now() < deadline) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  for (std::int64_t round = 1; round <= 3; ++round) {
+    heartbeat.Beat();
+    EXPECT_EQ(service.WaitForCalls(), 1U);
+    for (int i = 0; i < 10; ++i) heartbeat.Beat();
+    EXPECT_EQ(heartbeat.num_beats(), round - 1);
+    EXPECT_EQ(service.AnswerAll(), 1U);
+    while (heartbeat.num_beats() < round && absl::Now() < deadline) std::this_thread::yield();
+    EXPECT_EQ(heartbeat.num_beats(), round);
   }
-  EXPECT_EQ(heartbeat.num_beats(), 1);
-  heartbeat.Beat();
-  while (heartbeat.num_beats() < 2 && absl::Now() < deadline) {
-  }
-  EXPECT_EQ(heartbeat.num_beats(), 2);
   server->Shutdown(std::chrono::system_clock::now());
 }
 
