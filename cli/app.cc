@@ -74,6 +74,9 @@ ExitCode Run(std::vector<std::string> arguments, const CommandContext& context) 
   }
   const ExitCode code = action();
   context.console.out.flush();
+  if (code == ExitCode::kOk && !context.console.out) {
+    return context.console.Fail(absl::DataLossError("standard output cannot be written"));
+  }
   return code;
 }
 

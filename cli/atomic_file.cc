@@ -7,11 +7,15 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "base/status.h"
 
 namespace quire::cli {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
+
+}  // namespace
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view content) {
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
@@ -39,10 +43,18 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     return InvalidArgument("cannot read {}: it is a folder", path);
   }
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (file) content << file.rdbuf();
-  if (!file || file.bad()) return NotFound("cannot read {}: {}", path, std::strerror(errno));
-  return std::move(content).str();
+  if (!file) return NotFound("cannot read {}: {}", path, std::strerror(errno));
+  std::string content;
+  std::string part(std::size_t{1} << 16, '\0');
+  do {
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    content.append(part, 0, static_cast<std::size_t>(file.gcount()));
+    if (content.size() > kMaxFileBytes) {
+      return InvalidArgument("cannot read {}: it has more than {} bytes", path, kMaxFileBytes);
+    }
+  } while (file);
+  if (!file.eof()) return NotFound("cannot read {}: {}", path, std::strerror(errno));
+  return content;
 }
 
 }  // namespace quire::cli

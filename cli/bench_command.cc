@@ -258,9 +258,7 @@ void AddBenchCommand(CLI::App& app, const CommandContext& context, Action* actio
 
   auto flags = std::make_shared<BenchFlags>();
   auto* serve = bench_app->add_subcommand("serve", "Send load to a server and measure it");
-  serve->add_option("--server", flags->server, "a running quire serve")
-      ->type_name("HOST:PORT")
-      ->required();
+  AddServer(*serve, &flags->server, "a running quire serve")->required();
   AddInt(*serve, "--concurrency", &flags->concurrency, {0, 1 << 16},
          "closed loop: requests in flight (default 16); with --request-rate: at most so many, and "
          "the rest waits here");

@@ -161,15 +161,17 @@ bool Talk(LineReader& reader, Conversation& conversation, const CommandContext& 
 }
 
 ExitCode Chat(const ChatFlags& flags, const CommandContext& context) {
+  if (flags.request.sampling().n() > 1) {
+    return context.console.Fail(InvalidArgument("--n: a conversation has one answer per turn"),
+                                ExitCode::kUsage);
+  }
+  const absl::Status wrong_flags = CheckTargetFlags(flags.target, context.environment);
+  if (!wrong_flags.ok()) return context.console.Fail(wrong_flags, ExitCode::kUsage);
   LineReader reader(STDIN_FILENO);
   Interrupts interrupts(&reader);
   const SignalListener signals([&](int signal, int) { interrupts.OnSignal(signal); });
   const auto target = OpenTarget(flags.target, context);
-  if (!target.ok()) {
-    return context.console.Fail(target.status(), absl::IsInvalidArgument(target.status())
-                                                     ? ExitCode::kUsage
-                                                     : ExitCode::kFailed);
-  }
+  if (!target.ok()) return context.console.Fail(target.status());
   interrupts.StartTalking();
   Conversation conversation(flags, **target, interrupts, context.console);
   return Talk(reader, conversation, context) ? ExitCode::kOk : ExitCode::kFailed;

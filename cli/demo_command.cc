@@ -305,9 +305,7 @@ ExitCode Demo(const DemoFlags& flags, const CommandContext& context) {
 void AddDemoCommand(CLI::App& app, const CommandContext& context, Action* action) {
   auto flags = std::make_shared<DemoFlags>();
   auto* demo = app.add_subcommand("demo", "Eight requests at once, and their KV blocks");
-  demo->add_option("--server", flags->server, "a running quire serve")
-      ->type_name("HOST:PORT")
-      ->required();
+  AddServer(*demo, &flags->server, "a running quire serve")->required();
   AddInt(*demo, "--max-tokens", &flags->max_tokens, {1, 1 << 20}, "of an answer");
   AddSwitch(*demo, "--json", &flags->json, "print one JSON object at the end");
   demo->footer(

@@ -1,5 +1,7 @@
 #include "cli/engine_flags.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "base/status.h"
 #include "cli/progress.h"
 #include "kernels/cpu/cpu_features.h"
+#include "server/status.h"
 
 namespace quire::cli {
 namespace {
@@ -140,10 +143,15 @@ absl::StatusOr<std::unique_ptr<engine::EngineHost>> StartHost(const EngineFlags&
                                                               const CommandContext& context) {
   QUIRE_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model, context));
   Progress bar(context.console, FormatBytes);
-  return engine::StartEngine(
-      options, sink, [&bar](const std::string& stage, std::int64_t done, std::int64_t total) {
-        bar.Update(stage, done, total);
-      });
+  QUIRE_ASSIGN_OR_RETURN(
+      auto host,
+      engine::StartEngine(options, sink,
+                          [&bar](const std::string& stage, std::int64_t done, std::int64_t total) {
+                            if (total > 1) bar.Update(stage, done, total);
+                          }));
+  for (const std::string& warning : host->report.warnings)
+    spdlog::warn("{}", server::PrintableMessage(warning));
+  return host;
 }
 
 std::map<std::string, std::string> EffectiveSettings(const engine::HostOptions& options,
@@ -165,7 +173,7 @@ std::map<std::string, std::string> EffectiveSettings(const engine::HostOptions& 
       {"max-prefill-tokens", std::to_string(scheduler.max_prefill_tokens)},
       {"max-queued-requests", std::to_string(options.engine.max_queued_requests)},
       {"max-logprobs", std::to_string(options.engine.max_logprobs)},
-      {"prefix-caching", options.engine.enable_prefix_caching ? "on" : "off"},
+      {"no-prefix-caching", options.engine.enable_prefix_caching ? "false" : "true"},
       {"scheduling-policy", scheduler.policy == scheduler::Policy::kFcfs ? "fcfs" : "priority"},
       {"chat-template", report.chat_template},
   };

@@ -87,6 +87,20 @@ CLI::Option* AddSeconds(CLI::App& app, const std::string& name, absl::Duration* 
       [value](double seconds) { *value = absl::Seconds(seconds); }, help, "SECONDS");
 }
 
+CLI::Option* AddServer(CLI::App& app, std::string* target, const std::string& help) {
+  return AddParsed<std::string>(
+      app, "--server",
+      [](const std::string& text) -> absl::StatusOr<std::string> {
+        const std::size_t colon = text.rfind(':');
+        if (colon == std::string::npos || colon == 0 ||
+            !ParseIntIn({1, 65'535}, text.substr(colon + 1)).ok()) {
+          return InvalidArgument("must be HOST:PORT, got \"{}\"", text);
+        }
+        return text;
+      },
+      [target](std::string text) { *target = std::move(text); }, help, "HOST:PORT");
+}
+
 CLI::Option* AddSwitch(CLI::App& app, const std::string& name, bool* value,
                        const std::string& help) {
   return app.add_flag_callback(

@@ -57,6 +57,8 @@ CLI::Option* AddOptionalInt(CLI::App& app, const std::string& name,
 // A number in [min, max].
 CLI::Option* AddDouble(CLI::App& app, const std::string& name, double* value, double min,
                        double max, const std::string& help);
+// --server HOST:PORT.
+CLI::Option* AddServer(CLI::App& app, std::string* target, const std::string& help);
 // A size in bytes with KiB, MiB, GiB or TiB, from `min_bytes` on.
 CLI::Option* AddOptionalBytes(CLI::App& app, const std::string& name,
                               std::optional<std::int64_t>* bytes, std::int64_t min_bytes,

@@ -90,6 +90,7 @@ class AnswerPrinter {
   void OnResponse(const v1::GenerateResponse& response) {
     if (streams_ && response.has_delta()) {
       console_.out << response.delta().text() << std::flush;
+      text_began_ = true;
     }
   }
   void OnProgress(std::size_t num_done) {
@@ -99,7 +100,7 @@ class AnswerPrinter {
   }
   void OnResult(std::size_t index, const RequestResult& result) {
     bar_.Clear();
-    if (streams_) console_.out << '\n';
+    if (streams_ && (text_began_ || result.outcome.status.ok())) console_.out << std::endl;
     if (!result.outcome.status.ok()) {
       PrintError(batch_.lines[index], result);
       return;
@@ -137,18 +138,17 @@ class AnswerPrinter {
   const Batch& batch_;
   const Console& console_;
   Progress bar_;
+  bool text_began_ = false;
   bool failed_ = false;
 };
 
 ExitCode Generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto batch = MakeBatch(flags);
   if (!batch.ok()) return context.console.Fail(batch.status(), ExitCode::kUsage);
+  const absl::Status wrong_flags = CheckTargetFlags(flags.target, context.environment);
+  if (!wrong_flags.ok()) return context.console.Fail(wrong_flags, ExitCode::kUsage);
   const auto target = OpenTarget(flags.target, context);
-  if (!target.ok()) {
-    return context.console.Fail(target.status(), absl::IsInvalidArgument(target.status())
-                                                     ? ExitCode::kUsage
-                                                     : ExitCode::kFailed);
-  }
+  if (!target.ok()) return context.console.Fail(target.status());
   RunnerOptions options;
   options.concurrency = static_cast<std::size_t>(flags.concurrency);
   options.call.timeout = flags.timeout;

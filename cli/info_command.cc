@@ -137,9 +137,7 @@ ExitCode Info(const InfoFlags& flags, const CommandContext& context) {
 void AddInfoCommand(CLI::App& app, const CommandContext& context, Action* action) {
   auto flags = std::make_shared<InfoFlags>();
   auto* info = app.add_subcommand("info", "What a server is and what it is doing");
-  info->add_option("--server", flags->server, "a running quire serve")
-      ->type_name("HOST:PORT")
-      ->required();
+  AddServer(*info, &flags->server, "a running quire serve")->required();
   AddSwitch(*info, "--json", &flags->json, "print a JSON object with every effective setting");
   info->footer("Example:\n  quire info --server 127.0.0.1:50051 --json");
   info->callback([=] { *action = [=] { return Info(*flags, context); }; });

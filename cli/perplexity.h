@@ -13,8 +13,9 @@
 
 namespace quire::cli {
 
-// The requests that score the windows of `ids`: prompts with log-probabilities. A last window of
-// one token predicts nothing and is left out.
+// The requests that score the windows of `ids`: all of a window but its last token is the prompt,
+// with log-probabilities, and the last is the only answer allowed, so that a window may be as long
+// as the context. A last window of one token predicts nothing and is left out.
 std::vector<v1::GenerateRequest> WindowRequests(std::span<const TokenId> ids, std::size_t context);
 
 class PerplexitySum {
@@ -27,6 +28,8 @@ class PerplexitySum {
   double perplexity() const;
 
  private:
+  absl::Status Add(const v1::PositionLogprobs& position);
+
   double sum_nll_ = 0;
   std::int64_t predicted_ = 0;
 };

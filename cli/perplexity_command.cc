@@ -27,8 +27,7 @@ struct PerplexityFlags {
 };
 
 absl::StatusOr<std::vector<TokenId>> TokensOf(const std::string& model_path,
-                                              const std::string& file) {
-  QUIRE_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+                                              const std::string& file, const std::string& text) {
   QUIRE_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(model_path));
   auto ids = tokenizer->Encode(text, {.parse_special = false, .add_special = false});
   if (!ids.ok()) return InvalidArgument("{}: {}", file, AsStd(ids.status().message()));
@@ -36,10 +35,12 @@ absl::StatusOr<std::vector<TokenId>> TokensOf(const std::string& model_path,
   return ids;
 }
 
-absl::StatusOr<PerplexitySum> Measure(const PerplexityFlags& flags, const CommandContext& context) {
+absl::StatusOr<PerplexitySum> Measure(const PerplexityFlags& flags, const std::string& text,
+                                      const CommandContext& context) {
   EngineFlags engine = flags.engine;
   QUIRE_ASSIGN_OR_RETURN(engine.model.model, ResolveModel(flags.engine.model, context));
-  QUIRE_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, TokensOf(engine.model.model, flags.file));
+  QUIRE_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                         TokensOf(engine.model.model, flags.file, text));
   QUIRE_ASSIGN_OR_RETURN(const auto target, OpenLocalTarget(engine, context));
   const auto requests = WindowRequests(ids, static_cast<std::size_t>(flags.context));
 
@@ -66,7 +67,9 @@ absl::StatusOr<PerplexitySum> Measure(const PerplexityFlags& flags, const Comman
 ExitCode Perplexity(const PerplexityFlags& flags, const CommandContext& context) {
   const auto options = MakeHostOptions(flags.engine, context.environment);
   if (!options.ok()) return context.console.Fail(options.status(), ExitCode::kUsage);
-  const auto sum = Measure(flags, context);
+  const auto text = ReadFile(flags.file);
+  if (!text.ok()) return context.console.Fail(text.status(), ExitCode::kUsage);
+  const auto sum = Measure(flags, *text, context);
   if (!sum.ok()) return context.console.Fail(sum.status());
   if (flags.json) {
     context.console.out << nlohmann::ordered_json({{"perplexity", sum->perplexity()},

@@ -91,7 +91,7 @@ absl::StatusOr<std::int32_t> ToInt32(const json& value) {
   if (fits_signed && value.get<std::int64_t>() >= kMin && value.get<std::int64_t>() <= kMax) {
     return value.get<std::int32_t>();
   }
-  return InvalidArgument("must be a whole number of at most 32 bits, got {}", value.dump());
+  return InvalidArgument("must be a whole number of at most 32 bits, got {}", Brief(value));
 }
 
 // Appends (repeated) or sets one plain value.
@@ -100,7 +100,7 @@ absl::Status Store(const FieldDescriptor* field, const json& value, Message* mes
   const bool repeated = field->is_repeated();
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      if (!value.is_number()) return InvalidArgument("must be a number, got {}", value.dump());
+      if (!value.is_number()) return InvalidArgument("must be a number, got {}", Brief(value));
       reflection->SetDouble(message, field, value.get<double>());
       return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_INT32: {
@@ -114,18 +114,18 @@ absl::Status Store(const FieldDescriptor* field, const json& value, Message* mes
     }
     case FieldDescriptor::CPPTYPE_UINT64:
       if (!value.is_number_unsigned()) {
-        return InvalidArgument("must be a whole number from 0 to 2^64 - 1, got {}", value.dump());
+        return InvalidArgument("must be a whole number from 0 to 2^64 - 1, got {}", Brief(value));
       }
       reflection->SetUInt64(message, field, value.get<std::uint64_t>());
       return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_BOOL:
       if (!value.is_boolean()) {
-        return InvalidArgument("must be true or false, got {}", value.dump());
+        return InvalidArgument("must be true or false, got {}", Brief(value));
       }
       reflection->SetBool(message, field, value.get<bool>());
       return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_STRING: {
-      if (!value.is_string()) return InvalidArgument("must be a text, got {}", value.dump());
+      if (!value.is_string()) return InvalidArgument("must be a text, got {}", Brief(value));
       const auto text = value.get<std::string>();
       if (const auto at = engine::text::FindInvalidUtf8(text)) {
         return InvalidArgument("is not valid UTF-8 at byte {}", *at);
@@ -144,7 +144,7 @@ absl::Status Store(const FieldDescriptor* field, const json& value, Message* mes
 
 absl::Status StoreLogitBias(const json& value, v1::SamplingParams* sampling) {
   if (!value.is_object()) {
-    return InvalidArgument("must be an object of token id to number, got {}", value.dump());
+    return InvalidArgument("must be an object of token id to number, got {}", Brief(value));
   }
   for (const auto& [key, bias] : value.items()) {
     const auto id = ParseInt(key);
@@ -165,7 +165,7 @@ absl::Status StoreField(const FieldDescriptor* field, const json& value, Message
     return StoreLogitBias(value, request->mutable_sampling());
   }
   if (!field->is_repeated()) return Store(field, value, message);
-  if (!value.is_array()) return InvalidArgument("must be a list, got {}", value.dump());
+  if (!value.is_array()) return InvalidArgument("must be a list, got {}", Brief(value));
   message->GetReflection()->ClearField(message, field);
   for (const json& item : value) QUIRE_RETURN_IF_ERROR(Store(field, item, message));
   return absl::OkStatus();
@@ -247,6 +247,11 @@ void SetFromFlag(const std::string& flag, const FieldDescriptor* field,
 }
 
 }  // namespace
+
+std::string Brief(const json& value) {
+  if (value.is_structured()) return fmt::format("an {}", value.type_name());
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 std::vector<std::string> RequestFieldNames() {
   std::vector<std::string> names;

@@ -27,6 +27,9 @@ std::string_view RequestFieldHelp(std::string_view name);
 absl::Status SetField(const std::string& name, const nlohmann::json& value,
                       v1::GenerateRequest* request);
 
+// A value for an error message: lists and objects, which may be deep or long, by their type alone.
+std::string Brief(const nlohmann::json& value);
+
 // Adds a flag for every field but `model`, in kebab case, writing into `request`, which must
 // outlive the parsing. Lists are given with commas (ids) or by repeating the flag (texts),
 // logit_bias as ID=BIAS.

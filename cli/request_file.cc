@@ -27,8 +27,10 @@ absl::Status ForEachObject(std::string_view content, const std::string& file_nam
       status = object.is_object()
                    ? parse(line, object)
                    : InvalidArgument("must be a JSON object, got {}", object.type_name());
-    } catch (const json::exception& error) {
-      status = InvalidArgument("is not valid JSON: {}", error.what());
+    } catch (const json::parse_error& error) {
+      status = InvalidArgument("is not valid JSON at byte {}", error.byte);
+    } catch (const json::out_of_range&) {
+      status = InvalidArgument("has a number beyond the range of double");
     }
     if (!status.ok()) {
       return InvalidArgument("{}:{}: {}", file_name, line + 1, AsStd(status.message()));
@@ -42,7 +44,7 @@ absl::Status SetTokenIds(const json& value, v1::GenerateRequest* request) {
   auto* ids = request->mutable_token_ids()->mutable_ids();
   for (const json& id : value) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() > 0x7FFFFFFFU) {
-      return InvalidArgument("prompt_ids[{}]: must be a token id, got {}", ids->size(), id.dump());
+      return InvalidArgument("prompt_ids[{}]: must be a token id, got {}", ids->size(), Brief(id));
     }
     ids->Add(id.get<std::int32_t>());
   }
@@ -64,7 +66,9 @@ absl::Status SetMessages(const json& value, v1::GenerateRequest* request) {
       (key == "role" ? message->mutable_role() : message->mutable_content())
           ->assign(text.get<std::string>());
     }
-    if (message->role().empty()) return InvalidArgument("messages[{}].role is missing", index);
+    for (const char* key : {"role", "content"}) {
+      if (!item.contains(key)) return InvalidArgument("messages[{}].{} is missing", index, key);
+    }
   }
   return absl::OkStatus();
 }

@@ -1,9 +1,11 @@
 // quire serve
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,6 +19,7 @@
 #include "cli/signals.h"
 #include "cli/table.h"
 #include "server/server.h"
+#include "server/status.h"
 
 namespace quire::cli {
 namespace {
@@ -89,13 +92,20 @@ std::string StageText(const engine::HostReport& report) {
   return text + "in all " + DurationText(absl::Seconds(total));
 }
 
+// HOST:PORT, with brackets around an IPv6 address.
+std::string HostPort(const std::string& host, std::int32_t port) {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return is_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
 void PrintStartUp(const engine::EngineHost& host, const ServeFlags& flags,
                   const server::Server& server, std::ostream& err) {
   const engine::HostReport& report = host.report;
   Table table({{""}, {""}});
-  table.AddRow({"model", fmt::format("{} ({}, {} layers, context {})", report.model_name,
-                                     report.model_format, host.config.num_layers,
-                                     FormatCount(report.max_model_len))});
+  table.AddRow(
+      {"model", fmt::format("{} ({}, {} layers, context {})",
+                            server::PrintableMessage(report.model_name), report.model_format,
+                            host.config.num_layers, FormatCount(report.max_model_len))});
   table.AddRow(
       {"weights", fmt::format("{}, {}", report.weight_format, FormatBytes(report.weight_bytes))});
   table.AddRow({"KV pool",
@@ -107,10 +117,10 @@ void PrintStartUp(const engine::EngineHost& host, const ServeFlags& flags,
                                        report.threads, report.threads == 1 ? "" : "s")});
   table.AddRow({"chat", report.chat_template.empty() ? "no template" : report.chat_template});
   table.AddRow({"start-up", StageText(report)});
-  table.AddRow({"gRPC", fmt::format("{}:{}", flags.server.host, server.grpc_port())});
+  table.AddRow({"gRPC", HostPort(flags.server.host, server.grpc_port())});
   if (server.http_port() != 0) {
-    table.AddRow(
-        {"HTTP", fmt::format("http://{}:{}/metrics", flags.server.host, server.http_port())});
+    table.AddRow({"HTTP", fmt::format("http://{}/metrics",
+                                      HostPort(flags.server.host, server.http_port()))});
   }
   table.Print(err);
   err.flush();
@@ -125,22 +135,53 @@ std::string ServedName(const ServeFlags& flags, const engine::HostReport& report
   return report.model_name;
 }
 
+// Every flag of serve, by its name, with the value that holds now.
+std::map<std::string, std::string> Settings(const ServeFlags& flags,
+                                            const engine::HostOptions& host_options,
+                                            const engine::HostReport& report,
+                                            const server::Server& server) {
+  auto settings = EffectiveSettings(host_options, report);
+  settings["served-model-name"] = ServedName(flags, report);
+  settings["host"] = flags.server.host;
+  settings["port"] = std::to_string(server.grpc_port());
+  settings["http-port"] = flags.no_http ? "none" : std::to_string(server.http_port());
+  settings["insecure-listen"] = flags.server.insecure_listen ? "true" : "false";
+  settings["ready-file"] = flags.ready_file;
+  settings["drain-timeout"] = absl::FormatDuration(flags.drain_timeout);
+  const auto level = spdlog::level::to_string_view(flags.log_level);
+  settings["log-level"] = std::string(level.data(), level.size());
+  return settings;
+}
+
+// As many file descriptors as the system grants: gRPC's listener does not survive their lack, and a
+// connection takes one.
+absl::Status RaiseFileLimit() {
+  constexpr rlim_t kLeast = 64;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max >= kLeast) return absl::OkStatus();
+  return FailedPrecondition("at most {} files may be open here, serving needs {} (ulimit -n)",
+                            limit.rlim_max, kLeast);
+}
+
 absl::Status ServeUntilSignal(const ServeFlags& flags, const engine::HostOptions& host_options,
                               const CommandContext& context) {
+  QUIRE_RETURN_IF_ERROR(RaiseFileLimit());
   StopSwitch stop;
   const SignalListener signals([&](int signal, int count) { stop.OnSignal(signal, count); });
   ReadyFile ready_file(flags.ready_file);
   QUIRE_ASSIGN_OR_RETURN(const auto server, server::Server::Start(flags.server));
   QUIRE_ASSIGN_OR_RETURN(const auto host,
                          StartHost(flags.engine, host_options, server->sink(), context));
-  for (const std::string& warning : host->report.warnings) spdlog::warn("{}", warning);
   server->Serve(server::DescribeHost(*host, ServedName(flags, host->report),
-                                     EffectiveSettings(host_options, host->report)));
+                                     Settings(flags, host_options, host->report, *server)));
   stop.SetServing(server.get());
   PrintStartUp(*host, flags, *server, context.console.err);
   const absl::Status ready = ready_file.Write(*server);
   if (ready.ok()) {
-    spdlog::info("serving {}", ServedName(flags, host->report));
+    spdlog::info("serving {}", server::PrintableMessage(ServedName(flags, host->report)));
     stop.Wait();
   }
   // Before `host` goes, whatever happened: the server's threads use its engine.

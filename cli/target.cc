@@ -23,17 +23,21 @@ class RemoteTarget final : public Target {
 }  // namespace
 
 void AddTargetFlags(CLI::App& app, TargetFlags* flags) {
-  auto* server = app.add_option("--server", flags->server,
-                                "a running quire serve; else --model runs one in this process")
-                     ->type_name("HOST:PORT");
+  auto* server = AddServer(app, &flags->server,
+                           "a running quire serve; else --model runs one in this process");
   AddEngineFlags(app, &flags->engine)->excludes(server);
+}
+
+absl::Status CheckTargetFlags(const TargetFlags& flags, const Environment& environment) {
+  if (flags.server.empty() == flags.engine.model.model.empty()) {
+    return InvalidArgument("needs either --server HOST:PORT or --model MODEL");
+  }
+  if (!flags.server.empty()) return absl::OkStatus();
+  return MakeHostOptions(flags.engine, environment).status();
 }
 
 absl::StatusOr<std::unique_ptr<Target>> OpenTarget(const TargetFlags& flags,
                                                    const CommandContext& context) {
-  if (flags.server.empty() == flags.engine.model.model.empty()) {
-    return InvalidArgument("needs either --server HOST:PORT or --model MODEL");
-  }
   if (flags.server.empty()) return OpenLocalTarget(flags.engine, context);
   server::ClientOptions options;
   options.target = flags.server;

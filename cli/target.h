@@ -37,7 +37,10 @@ struct TargetFlags {
 // --server, --model and the engine's flags; exactly one of the first two must be given.
 void AddTargetFlags(CLI::App& app, TargetFlags* flags);
 
-// INVALID_ARGUMENT for wrong flags; any other code for what went wrong afterwards.
+// What can be said of the flags before anything is opened.
+absl::Status CheckTargetFlags(const TargetFlags& flags, const Environment& environment);
+
+// REQUIRES: CheckTargetFlags.
 absl::StatusOr<std::unique_ptr<Target>> OpenTarget(const TargetFlags& flags,
                                                    const CommandContext& context);
 

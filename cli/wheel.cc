@@ -114,7 +114,7 @@ absl::StatusOr<std::string> PipWheelSource::Download(const std::string& requirem
                   ":all:", "--retries", "2", "--dest", wheels, requirement},
                  options));
   if (result.exit_status != 0) {
-    return Unavailable("pip could not download {} (is this machine offline?): {}", requirement,
+    return Unavailable("pip could not download {} (offline, or the disk full?): {}", requirement,
                        Reason(result.output));
   }
   for (const auto& entry : fs::directory_iterator(wheels, error)) {

@@ -29,7 +29,8 @@ target_compile_options(quire_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion
                                              -Wno-sign-conversion -Werror -ffp-contract=off)
 if(QUIRE_SANITIZER STREQUAL "address")
   target_compile_options(quire_flags INTERFACE -fsanitize=address,undefined
-                                               -fno-sanitize-recover=all -fno-omit-frame-pointer)
+                                               -fno-sanitize-recover=all -fno-omit-frame-pointer
+                                               -Wno-maybe-uninitialized) # False alarms, says GCC.
   target_link_options(quire_flags INTERFACE -fsanitize=address,undefined)
 elseif(QUIRE_SANITIZER STREQUAL "thread")
   target_compile_options(quire_flags INTERFACE -fsanitize=thread)

@@ -28,6 +28,8 @@ class DecoderRunner final : public ModelRunner {
   absl::Status Step(const kernels::BatchView& batch, std::span<const kernels::SampleRow> rows,
                     std::span<kernels::SampleResult> results) override;
 
+  std::uint64_t progress() const override { return decoder_->progress(); }
+
   const model::Decoder& decoder() const { return *decoder_; }
 
  private:

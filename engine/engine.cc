@@ -233,6 +233,8 @@ void Engine::Abort(const std::shared_ptr<TokenStream>& stream, absl::Status stat
 
 void Engine::Poke() { impl_->mailbox_.Poke(); }
 
+std::uint64_t Engine::progress() const { return impl_->loop_.progress(); }
+
 std::shared_ptr<const EngineStats> Engine::stats() const { return impl_->board_.Read(); }
 
 std::shared_ptr<const EngineStats> Engine::WaitForStats(std::uint64_t sequence_number,

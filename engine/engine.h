@@ -71,6 +71,8 @@ class Engine {
   // Makes the engine thread look at its mail and its clock; for clocks that are moved by hand.
   void Poke();
 
+  // Rises while a step computes (ModelRunner::progress).
+  std::uint64_t progress() const;
   // The newest snapshot; cheap.
   std::shared_ptr<const EngineStats> stats() const;
   // Waits until a snapshot newer than `sequence_number` exists or `timeout` passes.

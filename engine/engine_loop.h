@@ -59,6 +59,8 @@ class EngineLoop {
 
   // Works until the mailbox is closed, then ends every live request with ABORTED.
   void Run();
+  // ModelRunner::progress. Any thread.
+  std::uint64_t progress() const { return runner_->progress(); }
 
  private:
   // What a sample row is for: a branch's next token or, with `branch` null, a prompt position.

@@ -128,7 +128,7 @@ absl::Status Intake::CheckPrompt(const TokenPrompt& prompt) const {
 
 absl::Status Intake::CheckBytes(std::int64_t bytes) const {
   if (bytes <= options_.max_prompt_bytes) return absl::OkStatus();
-  return InvalidArgument("the prompt has {} bytes, this server allows at most {}", bytes,
+  return InvalidArgument("prompt has {} bytes, this server allows at most {}", bytes,
                          options_.max_prompt_bytes);
 }
 
@@ -170,7 +170,7 @@ absl::Status Intake::CompletePrompt(Request& request) const {
     request.prompt = std::move(std::get<TokenPrompt>(request.input).ids);
   }
   request.input = TokenPrompt();
-  if (request.prompt.empty()) return InvalidArgument("the prompt has no tokens");
+  if (request.prompt.empty()) return InvalidArgument("prompt has no tokens");
   Truncate(request.params, request.prompt);
   const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
   QUIRE_RETURN_IF_ERROR(check_fits_(prompt_tokens, request.branches));

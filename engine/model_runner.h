@@ -25,6 +25,8 @@ class ModelRunner {
   virtual absl::Status Step(const kernels::BatchView& batch,
                             std::span<const kernels::SampleRow> rows,
                             std::span<kernels::SampleResult> results) = 0;
+  // Rises while a Step computes, so that a long one can be told from one that hangs. Any thread.
+  virtual std::uint64_t progress() const { return 0; }
 };
 
 }  // namespace quire::engine

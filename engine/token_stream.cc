@@ -25,6 +25,11 @@ StreamChunk TokenStream::Take() {
   return std::exchange(pending_, StreamChunk());
 }
 
+bool TokenStream::terminated() const {
+  absl::MutexLock lock(&mutex_);
+  return terminated_;
+}
+
 std::int64_t TokenStream::num_pending_tokens() const {
   absl::MutexLock lock(&mutex_);
   std::int64_t tokens = 0;

@@ -79,6 +79,8 @@ class TokenStream {
   StreamChunk Take();
   // Tokens pushed but not yet taken.
   std::int64_t num_pending_tokens() const;
+  // Whether nothing more will be pushed; what is pending may still be taken.
+  bool terminated() const;
 
   // --- Engine side ----------------------------------------------------------------------------
   // Adds all of `chunk` to the pending output in one step, so that a reader sees all or nothing of

@@ -65,16 +65,16 @@ class Scheduler::Impl {
 
 absl::Status Scheduler::Impl::CheckFits(std::int64_t num_prompt_tokens,
                                         std::int32_t num_branches) const {
-  if (num_prompt_tokens < 1) return InvalidArgument("the prompt is empty");
+  if (num_prompt_tokens < 1) return InvalidArgument("prompt is empty");
   if (num_prompt_tokens + 1 > options_.max_model_len) {
     return InvalidArgument(
-        "a prompt of {} tokens leaves no room for a new one: max_model_len is {} tokens",
+        "prompt of {} tokens leaves no room for a new one: max_model_len is {} tokens",
         num_prompt_tokens, options_.max_model_len);
   }
   const std::int64_t slots = blocks_->capacity() * blocks_->block_size();
   if (num_prompt_tokens + 1 > slots) {
     return InvalidArgument(
-        "a prompt of {} tokens and one new token exceed the KV pool of {} slots ({} blocks of {})",
+        "prompt of {} tokens and one new token exceed the KV pool of {} slots ({} blocks of {})",
         num_prompt_tokens, slots, blocks_->capacity(), blocks_->block_size());
   }
   if (num_branches < 1 || num_branches > options_.max_num_seqs) {

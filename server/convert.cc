@@ -13,6 +13,8 @@ using engine::sampling::PositionLogprobs;
 
 constexpr std::size_t kMaxIdBytes = 128;
 constexpr std::size_t kMaxAcceptedPromptTokens = 500'000;  // At most 5 bytes each.
+// A message costs a hundred times its bytes on the wire; no conversation has so many.
+constexpr int kMaxChatMessages = 10'000;
 constexpr std::size_t kSoftMessageBytes = 1 << 20;
 
 template <class Optional, class Value>
@@ -178,6 +180,12 @@ engine::TextPrompt ToEngine(v1::TextPrompt prompt) {
           .add_special = !prompt.has_add_special() || prompt.add_special()};
 }
 
+absl::Status CheckChat(const v1::ChatPrompt& prompt) {
+  if (prompt.messages_size() <= kMaxChatMessages) return absl::OkStatus();
+  return InvalidArgument("chat.messages has {} entries, at most {} are allowed",
+                         prompt.messages_size(), kMaxChatMessages);
+}
+
 engine::ChatPrompt ToEngine(v1::ChatPrompt prompt) {
   engine::ChatPrompt out;
   out.messages.reserve(static_cast<std::size_t>(prompt.messages_size()));
@@ -210,6 +218,7 @@ absl::StatusOr<engine::GenerationRequest> ToEngine(v1::GenerateRequest request,
       break;
     }
     case v1::GenerateRequest::kChat:
+      QUIRE_RETURN_IF_ERROR(CheckChat(request.chat()));
       out.prompt = ToEngine(std::move(*request.mutable_chat()));
       break;
     case v1::GenerateRequest::PROMPT_NOT_SET:

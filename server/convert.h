@@ -27,6 +27,8 @@ absl::StatusOr<engine::GenerationRequest> ToEngine(v1::GenerateRequest request,
                                                    std::string_view served_model_name,
                                                    absl::Time deadline);
 engine::TextPrompt ToEngine(v1::TextPrompt prompt);
+// INVALID_ARGUMENT for more messages than any conversation has.
+absl::Status CheckChat(const v1::ChatPrompt& prompt);
 engine::ChatPrompt ToEngine(v1::ChatPrompt prompt);
 
 // The messages of a chunk, in stream order, each well under 4 MiB: positions with log-probabilities

@@ -45,6 +45,7 @@ class Admission {
   absl::Status Submit(absl::StatusOr<v1::GenerateRequest> request) {
     QUIRE_ASSIGN_OR_RETURN(pass_, services_.gate->Enter(Gate::Kind::kGeneration));
     QUIRE_RETURN_IF_ERROR(request.status());
+    if (IsPlainId(request->request_id())) asked_id_ = request->request_id();
     const absl::Time deadline = services_.clock->Now() + TimeLeft(*context_);
     QUIRE_ASSIGN_OR_RETURN(
         auto converted,
@@ -73,7 +74,9 @@ class Admission {
   // The status that ends the call. `refused`: the engine never accepted the request.
   grpc::Status Final(const absl::Status& status, bool refused) {
     if (!refused || status.ok()) return ToGrpc(status);
-    context_->AddTrailingMetadata(kRequestIdKey, RequestId());
+    if (std::string id = RequestId(); !id.empty()) {
+      context_->AddTrailingMetadata(kRequestIdKey, std::move(id));
+    }
     if (!absl::IsResourceExhausted(status) || !pass_.inside()) return ToGrpc(status);
     const absl::Duration retry_after = pass_.engine().retry_after();
     context_->AddTrailingMetadata(kRetryAfterKey,
@@ -89,12 +92,13 @@ class Admission {
       std::string id(found->second.data(), found->second.size());
       if (!id.empty() && IsPlainId(id)) return id;
     }
-    return stream_ != nullptr ? stream_->request_id() : "";
+    return stream_ != nullptr ? stream_->request_id() : asked_id_;
   }
 
   const ServiceContext& services_;
   grpc::CallbackServerContext* const context_;
   Gate::Pass pass_;
+  std::string asked_id_;  // Of the request itself.
   std::shared_ptr<engine::TokenStream> stream_;
 };
 
@@ -125,6 +129,7 @@ class StreamingCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       absl::MutexLock lock(&mutex_);
       writing_ = false;
       if (!ok) broken_ = true;
+      if (admission_.stream().terminated()) cut_deadline_ = absl::InfiniteFuture();
     }
     if (!ok) admission_.Abort(CancelReason(*context_));
     Pump();
@@ -161,7 +166,14 @@ class StreamingCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void OnTick() override {
     absl::MutexLock lock(&mutex_);
-    if (!finished_ && writing_ && services_.clock->Now() > cut_deadline_) context_->TryCancel();
+    if (!writing_ && !finished_) return;
+    // Nothing more will come, so nothing else notices a client that does not read the rest, be it a
+    // message or the status behind those that gRPC has taken already.
+    const bool over = finished_ || admission_.stream().terminated();
+    if (over && cut_deadline_ == absl::InfiniteFuture()) {
+      cut_deadline_ = services_.clock->Now() + services_.cut_grace;
+    }
+    if (services_.clock->Now() > cut_deadline_) context_->TryCancel();
   }
 
  private:
@@ -195,6 +207,8 @@ class StreamingCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // Fills message_ with the next thing to say; false when there is nothing.
   bool NextMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // Before the stream is asked: its terminal status must be found even if nothing else is said.
+    if (broken_) outbox_.clear();
     if (outbox_.empty() && !terminal_.has_value()) {
       const engine::StreamChunk chunk = admission_.stream().Take();
       for (auto& response : ToResponses(admission_.stream().request_id(), chunk)) {

@@ -9,11 +9,14 @@
 namespace quire::server {
 namespace {
 
+constexpr int kMaxDetokenizeIds = 1 << 20;  // More text than one answer holds.
+
 absl::StatusOr<v1::TokenizeResponse> Encode(const engine::Engine& engine,
                                             v1::TokenizeRequest request) {
   absl::StatusOr<std::vector<TokenId>> ids =
       InvalidArgument("prompt is missing: set one of text and chat");
   if (request.has_text()) ids = engine.Tokenize(ToEngine(std::move(*request.mutable_text())));
+  if (request.has_chat()) QUIRE_RETURN_IF_ERROR(CheckChat(request.chat()));
   if (request.has_chat()) ids = engine.TokenizeChat(ToEngine(std::move(*request.mutable_chat())));
   QUIRE_RETURN_IF_ERROR(ids.status());
   v1::TokenizeResponse response;
@@ -23,6 +26,10 @@ absl::StatusOr<v1::TokenizeResponse> Encode(const engine::Engine& engine,
 
 absl::StatusOr<v1::DetokenizeResponse> Decode(const engine::Engine& engine,
                                               const v1::DetokenizeRequest& request) {
+  if (request.token_ids_size() > kMaxDetokenizeIds) {
+    return InvalidArgument("token_ids has {} entries, at most {} are allowed",
+                           request.token_ids_size(), kMaxDetokenizeIds);
+  }
   const bool skip_special = !request.has_skip_special_tokens() || request.skip_special_tokens();
   v1::DetokenizeResponse response;
   QUIRE_ASSIGN_OR_RETURN(

@@ -8,6 +8,13 @@
 
 namespace quire::server {
 
+namespace {
+
+// Between two checks of a process that runs; they come a few times a second.
+constexpr absl::Duration kPause = absl::Seconds(5);
+
+}  // namespace
+
 std::string_view HealthStateName(HealthState state) {
   switch (state) {
     case HealthState::kLoading:
@@ -29,7 +36,8 @@ HealthMonitor::HealthMonitor(const ServiceContext& services, absl::Duration stuc
     : services_(services),
       stuck_after_(stuck_after),
       on_change_(std::move(on_change)),
-      last_progress_(services.clock->Now()) {}
+      last_progress_(services.clock->Now()),
+      last_check_(last_progress_) {}
 
 void HealthMonitor::Check() {
   HealthState now_state;
@@ -63,7 +71,13 @@ HealthState HealthMonitor::Evaluate() {
   const auto stats = pass->engine().stats();
   const bool published = stats->sequence_number != last_snapshot_;
   last_snapshot_ = stats->sequence_number;
-  if (published || !services_.emitter->has_readers()) last_progress_ = now;
+  const std::uint64_t progress = pass->engine().progress();
+  const bool computing = progress != last_computed_;
+  last_computed_ = progress;
+  // Stopped with a debugger or SIGSTOP, the engine could not work either.
+  const absl::Duration since_check = now - std::exchange(last_check_, now);
+  if (since_check > kPause) last_progress_ += since_check;
+  if (published || computing || !services_.emitter->has_readers()) last_progress_ = now;
   if (!stats->healthy) return HealthState::kUnhealthy;
   // A recovered engine proves itself with a new snapshot; having nothing to do proves nothing.
   if (state_ == HealthState::kStuck && !published) return HealthState::kStuck;

@@ -1,8 +1,8 @@
 // Decides whether the server is fit to serve, out of the gate's phase and the engine's heartbeat,
 // and tells whoever asks: grpc.health.v1 through a listener, HTTP through state().
 //
-// The engine is stuck when requests are live and it has published nothing for `stuck_after`; then
-// their calls are ended (they would hang for ever). It may recover.
+// The engine is stuck when requests are live and it has neither published anything nor computed a
+// layer for `stuck_after`; then their calls are ended (they would hang for ever). It may recover.
 // Thread: Check on one thread at a time is enough but not required; state() on any.
 #pragma once
 
@@ -38,8 +38,10 @@ class HealthMonitor {
   mutable absl::Mutex mutex_;
   HealthState state_ ABSL_GUARDED_BY(mutex_) = HealthState::kLoading;
   std::uint64_t last_snapshot_ ABSL_GUARDED_BY(mutex_) = 0;
-  // When the engine last published something or had nothing to do.
+  std::uint64_t last_computed_ ABSL_GUARDED_BY(mutex_) = 0;  // Engine::progress.
+  // When the engine last published or computed something, or had nothing to do.
   absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);
+  absl::Time last_check_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace quire::server

@@ -31,10 +31,11 @@ class Session final : public std::enable_shared_from_this<Session> {
   void Start() { WaitForRequest(); }
 
  private:
-  // Nothing is held for a client that has not begun a request, so it may take longer.
+  // Nothing but its place is held for a client between two requests, so it may take longer.
   void WaitForRequest() {
     if (buffer_.size() > 0) return ReadHeader();
-    stream_.expires_after(absl::ToChronoSeconds(options_.idle_timeout));
+    stream_.expires_after(
+        absl::ToChronoSeconds(answered_ ? options_.idle_timeout : options_.request_timeout));
     stream_.async_read_some(buffer_.prepare(1024),
                             [self = shared_from_this()](error_code error, std::size_t bytes) {
                               if (error) return;
@@ -90,6 +91,7 @@ class Session final : public std::enable_shared_from_this<Session> {
     serializer_->split(head);
     const auto on_sent = [self = shared_from_this(), keep_alive](error_code error, std::size_t) {
       if (error || !keep_alive) return self->Close();
+      self->answered_ = true;
       self->WaitForRequest();
     };
     if (head) {
@@ -108,6 +110,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   const HttpOptions& options_;
   const HttpServer::Handler& handler_;
   std::shared_ptr<void> slot_;  // Counts this connection while it lives.
+  bool answered_ = false;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   http::response<http::string_body> response_;

@@ -1,8 +1,10 @@
 // A unary call whose work is done by an Offload: enters the gate, parses, queues, answers.
 #pragma once
 
+#include <new>
 #include <utility>
 
+#include "base/status.h"
 #include "server/service_context.h"
 #include "server/wire.h"
 
@@ -21,7 +23,12 @@ grpc::ServerUnaryReactor* OffloadUnary(const ServiceContext& services, Offload* 
   if (status.ok()) {
     status = jobs->Run([reactor, response, pass = *std::move(pass), message = *std::move(message),
                         handle = std::move(handle)]() mutable {
-      auto answer = handle(pass.engine(), std::move(message));
+      decltype(handle(pass.engine(), std::move(message))) answer = Internal("the call failed");
+      try {
+        answer = handle(pass.engine(), std::move(message));
+      } catch (const std::bad_alloc&) {
+        answer = ResourceExhausted("too little memory for this call");
+      }
       pass.Release();
       Finish(reactor, answer, response);
     });

@@ -41,7 +41,7 @@ struct ServerOptions {
   bool insecure_listen = false;
   bool reflection = true;
 
-  std::int64_t max_receive_bytes = 64 << 20;   // Of one request.
+  std::int64_t max_receive_bytes = 16 << 20;   // Of one request.
   std::int32_t max_concurrent_streams = 4096;  // Per connection.
   // A stream whose client leaves more tokens than this unread is cut with RESOURCE_EXHAUSTED. The
   // bound of what one slow reader can make the server hold: this many tokens twice (in the stream,

@@ -12,6 +12,7 @@ namespace {
 
 constexpr absl::Duration kEngineWait = absl::Seconds(5);
 constexpr std::uint32_t kMinIntervalMs = 10;
+constexpr std::uint32_t kMaxIntervalMs = 60'000;
 constexpr std::uint32_t kDefaultIntervalMs = 1000;
 constexpr std::size_t kMaxWatches = 256;
 
@@ -96,8 +97,9 @@ absl::StatusOr<absl::Duration> Interval(const absl::StatusOr<v1::WatchStatsReque
   QUIRE_RETURN_IF_ERROR(request.status());
   const std::uint32_t ms = request->interval_ms();
   if (ms == 0) return absl::Milliseconds(kDefaultIntervalMs);
-  if (ms < kMinIntervalMs) {
-    return InvalidArgument("interval_ms must be 0 or at least {}, got {}", kMinIntervalMs, ms);
+  if (ms < kMinIntervalMs || ms > kMaxIntervalMs) {
+    return InvalidArgument("interval_ms must be 0 or from {} to {}, got {}", kMinIntervalMs,
+                           kMaxIntervalMs, ms);
   }
   return absl::Milliseconds(ms);
 }

@@ -1,6 +1,7 @@
 #include "engine/model/decoder.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <new>
 #include <set>
@@ -263,6 +264,7 @@ class LlamaDecoder final : public Decoder {
       layer.gate_up.Run(backend_, *normed_, Epilogue::kStore, gate_up);
       backend_.GatedActivation(config_.activation, gate_up, *activated_);
       layer.down.Run(backend_, *activated_, Epilogue::kAdd, residual);
+      progress_.fetch_add(1, std::memory_order_relaxed);
     }
     num_rows_ = rows;
     logits_rows_.assign(batch.logits_rows.begin(), batch.logits_rows.end());
@@ -279,6 +281,7 @@ class LlamaDecoder final : public Decoder {
     return logits;
   }
 
+  std::uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
   const ModelConfig& config() const override { return config_; }
   std::int64_t weight_bytes() const override { return weights_.bytes; }
   std::int64_t activation_bytes() const override { return activation_bytes_; }
@@ -309,6 +312,7 @@ class LlamaDecoder final : public Decoder {
   std::unique_ptr<LinearInput> normed_, attended_, activated_;
   std::int64_t activation_bytes_ = 0;
 
+  std::atomic<std::uint64_t> progress_ = 0;
   std::int32_t num_rows_ = 0;  // Of the last Forward.
   std::vector<std::int32_t> logits_rows_;
 };

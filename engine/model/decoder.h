@@ -43,6 +43,9 @@ class Decoder {
   // result is valid until the next call. [count, vocab_size]
   virtual kernels::MatrixView Logits(std::int32_t first, std::int32_t count) = 0;
 
+  // Rises with every layer that Forward has computed. Any thread.
+  virtual std::uint64_t progress() const = 0;
+
   virtual const ModelConfig& config() const = 0;
   virtual std::int64_t weight_bytes() const = 0;
   virtual std::int64_t activation_bytes() const = 0;

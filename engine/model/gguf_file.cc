@@ -344,6 +344,17 @@ class GgufFile::Parser {
     for (StoredTensor& tensor : result_.tensors_) by_offset.push_back(&tensor);
     std::stable_sort(by_offset.begin(), by_offset.end(),
                      [](const auto* a, const auto* b) { return a->offset < b->offset; });
+    for (const StoredTensor& tensor : result_.tensors_) {
+      const std::uint64_t data_bytes =
+          result_.file_->size() - std::min<std::uint64_t>(data_begin, result_.file_->size());
+      const auto bytes = static_cast<std::uint64_t>(tensor.bytes);
+      if (tensor.offset > data_bytes || bytes > data_bytes - tensor.offset) {
+        return absl::OutOfRangeError(
+            fmt::format("{}: tensor {} needs {} bytes at data offset {}, but the file ends at {} "
+                        "(is it truncated?)",
+                        path(), tensor.name, bytes, tensor.offset, data_bytes));
+      }
+    }
     std::uint64_t expected = 0;
     for (StoredTensor* tensor : by_offset) {
       if (tensor->offset != expected) {
@@ -352,16 +363,8 @@ class GgufFile::Parser {
             "at {} (overlap or hole)",
             path(), tensor->name, tensor->offset, expected);
       }
-      const auto bytes = static_cast<std::uint64_t>(tensor->bytes);
       tensor->offset += data_begin;
-      if (tensor->offset > result_.file_->size() ||
-          bytes > result_.file_->size() - tensor->offset) {
-        return absl::OutOfRangeError(
-            fmt::format("{}: tensor {} needs {} bytes at offset {}, but the file ends at {} (is it "
-                        "truncated?)",
-                        path(), tensor->name, bytes, tensor->offset, result_.file_->size()));
-      }
-      expected = AlignUp(expected + bytes, alignment_);
+      expected = AlignUp(expected + static_cast<std::uint64_t>(tensor->bytes), alignment_);
     }
     return absl::OkStatus();
   }

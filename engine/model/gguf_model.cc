@@ -238,6 +238,9 @@ absl::StatusOr<text::TokenizerTables> ReadTokenizerTables(const GgufFile& file) 
   tables.pre = keys.TextOr("tokenizer.ggml.pre", "");
   tables.tokens =
       keys.Take(file.Texts("tokenizer.ggml.tokens")).value_or(std::vector<std::string>());
+  if (tables.model == "gpt2" && !file.Has("tokenizer.ggml.merges")) {
+    return InvalidArgument("{}: tokenizer.ggml.merges is missing", file.path());
+  }
   tables.merges =
       keys.Take(file.Texts("tokenizer.ggml.merges")).value_or(std::vector<std::string>());
   const auto types = keys.Take(file.Integers("tokenizer.ggml.token_type"));

@@ -21,8 +21,11 @@ std::vector<TokenId> ReadEosIds(JsonReader& reader) {
   const json* value = reader.Find(kKey);
   if (value == nullptr) return {};
   std::vector<TokenId> ids;
-  const json list = value->is_array() ? *value : json::array({*value});
-  for (const json& id : list) {
+  const auto* const ids_in_file =
+      value->is_array() ? &value->get_ref<const json::array_t&>() : nullptr;
+  const std::size_t count = ids_in_file == nullptr ? 1 : ids_in_file->size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const json& id = ids_in_file == nullptr ? *value : (*ids_in_file)[i];
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() > INT32_MAX) {
       reader.Fail(
           InvalidArgument("{}: {} must be a token id or a list of them", reader.path(), kKey));

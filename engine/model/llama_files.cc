@@ -179,6 +179,12 @@ absl::Status LlamaFiles::MatchTensors(
     model_.warnings.push_back(
         fmt::format("{}: unknown tensors are ignored: {}", model_.source, FirstFew(unknown)));
   }
+  const absl::Status defaults =
+      sampling::Resolve({}, model_.sampling_defaults).Validate(model_.config.vocab_size);
+  if (!defaults.ok()) {
+    return InvalidArgument("{}: the model's sampling defaults are wrong: {}", model_.source,
+                           AsStd(defaults.message()));
+  }
   std::erase_if(model_.eos_token_ids, [&](TokenId id) {
     if (id >= 0 && id < model_.config.vocab_size) return false;
     model_.warnings.push_back(

@@ -107,8 +107,8 @@ class FormatTemplate final : public ChatTemplate {
       if (role == known) return absl::OkStatus();
     }
     return InvalidArgument(
-        "messages[{}].role is \"{}\"; chat template {} knows system, user and assistant", message,
-        role, format_.name);
+        "chat.messages[{}].role is \"{}\"; chat template {} knows system, user and assistant",
+        message, role, format_.name);
   }
 
   // REQUIRES: the last segment is the template's.

@@ -16,14 +16,16 @@ say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # Runs a long command with its output in a log; shows a dot line while it works and the end of the
-# log if it fails. usage: quietly "what is being done" command...
+# log if it fails. Ctrl-C ends the command, too. usage: quietly "what is being done" command...
 quietly() {
-  local what=$1 log start=$SECONDS pid
+  local what=$1 log start=$SECONDS pid status=0
   shift
   log=$(mktemp)
   say "$what"
   "$@" >"$log" 2>&1 &
   pid=$!
+  # A background command ignores SIGINT; its children are ended by name of their parent.
+  trap 'pkill -TERM -P "$pid" 2>/dev/null; kill "$pid" 2>/dev/null; rm -f "$log"; exit 130' INT TERM
   while kill -0 "$pid" 2>/dev/null; do
     sleep 1
     local seconds=$((SECONDS - start))
@@ -33,14 +35,12 @@ quietly() {
       printf '   %ds  %.100s\n' "$seconds" "$(tail -n 1 "$log" | tr -d '\r')" >&2
     fi
   done
+  trap - INT TERM
   [ -t 2 ] && printf '\r\033[K' >&2
-  if wait "$pid"; then
-    rm -f "$log"
-    return 0
-  fi
-  tail -n 40 "$log" >&2
+  wait "$pid" || status=$?
+  [ "$status" -eq 0 ] || tail -n 40 "$log" >&2
   rm -f "$log"
-  die "failed: $what"
+  return "$status"
 }
 
 as_root() {
@@ -64,11 +64,12 @@ install_packages() {
   command -v apt-get >/dev/null ||
     die "this set-up knows Debian 12 only; install by hand: ${missing[*]}"
   say "Debian packages to install: ${missing[*]}"
+  [ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || sudo -v  # Asks before the output is hidden.
   quietly "updating the package lists" as_root apt-get update -qq ||
-    die "no package server is reachable; missing: ${missing[*]}"
+    die "no package server is reachable (offline?); still missing: ${missing[*]}"
   quietly "installing ${#missing[@]} packages" \
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-    "${missing[@]}"
+    "${missing[@]}" || die "could not install: ${missing[*]}"
 }
 
 # usage: build PRESET TARGET...
@@ -76,6 +77,7 @@ build() {
   local preset=$1
   shift
   # Debian's own python3 is the one whose grpc modules the tests use.
-  quietly "configuring build/$preset" cmake --preset "$preset"
-  quietly "building build/$preset ($*)" cmake --build --preset "$preset" --target "$@"
+  quietly "configuring build/$preset" cmake --preset "$preset" || die "failed: cmake --preset $preset"
+  quietly "building build/$preset ($*)" cmake --build --preset "$preset" --target "$@" ||
+    die "failed: cmake --build --preset $preset --target $*"
 }

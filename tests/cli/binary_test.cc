@@ -141,6 +141,12 @@ TEST_F(BinaryTest, PerplexityIsTheMeanOverAllPredictedTokens) {
   EXPECT_NEAR(result["mean_nll"].get<double>(), nll / predicted, 1e-6);
   EXPECT_NEAR(result["perplexity"].get<double>(), std::exp(nll / predicted), 1e-4);
   EXPECT_EQ(perplexity("1000")["predicted"], static_cast<int>(ids.size()) - 1);
+  // A window may fill the context.
+  const ProcessEnd full = RunBinary(WithModel(
+      {"perplexity", "--file", text, "--context", "8", "--max-model-len", "8", "--json"}));
+  ASSERT_EQ(full.exit_status, 0) << full.err;
+  EXPECT_EQ(full.JsonLines().back(), result);
+  EXPECT_EQ(RunBinary(WithModel({"perplexity", "--file", "/none", "--json"})).exit_status, 2);
 }
 
 TEST_F(BinaryTest, InspectsTheModel) {

@@ -20,12 +20,15 @@ std::vector<TokenId> Ids(int count) {
 TEST(WindowRequests, DoNotOverlapAndKeepAShorterLastOne) {
   const auto requests = WindowRequests(Ids(10), 4);
   ASSERT_EQ(requests.size(), 3U);
-  EXPECT_THAT(requests[0].token_ids().ids(), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(requests[1].token_ids().ids(), ElementsAre(4, 5, 6, 7));
-  EXPECT_THAT(requests[2].token_ids().ids(), ElementsAre(8, 9));
+  EXPECT_THAT(requests[0].token_ids().ids(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(requests[1].token_ids().ids(), ElementsAre(4, 5, 6));
+  EXPECT_THAT(requests[2].token_ids().ids(), ElementsAre(8));
+  EXPECT_THAT(requests[0].sampling().allowed_token_ids(), ElementsAre(3));
+  EXPECT_THAT(requests[2].sampling().allowed_token_ids(), ElementsAre(9));
   for (const auto& request : requests) {
     EXPECT_TRUE(request.sampling().has_prompt_logprobs());
     EXPECT_EQ(request.sampling().prompt_logprobs(), 0);
+    EXPECT_EQ(request.sampling().max_tokens(), 1);
     EXPECT_TRUE(request.bypass_prefix_cache()) << "each starts from an empty context";
   }
 }
@@ -40,9 +43,10 @@ TEST(WindowRequests, LeaveOutALastWindowThatPredictsNothing) {
 TEST(PerplexitySum, LeavesOutTheFirstPosition) {
   v1::GenerateUnaryResponse answer;
   answer.add_prompt_logprobs();
-  for (const float logprob : {-1.0F, -2.0F, -4.5F}) {
+  for (const float logprob : {-1.0F, -2.0F}) {
     answer.add_prompt_logprobs()->mutable_chosen()->set_logprob(logprob);
   }
+  answer.add_completions()->add_logprobs()->mutable_chosen()->set_logprob(-4.5F);
   PerplexitySum sum;
   ASSERT_TRUE(sum.Add(answer).ok());
   EXPECT_EQ(sum.predicted(), 3);
@@ -53,6 +57,9 @@ TEST(PerplexitySum, LeavesOutTheFirstPosition) {
   EXPECT_DOUBLE_EQ(sum.mean_nll(), 2.5);
 
   answer.add_prompt_logprobs();
+  EXPECT_EQ(sum.Add(answer).code(), absl::StatusCode::kInternal);
+  answer.mutable_prompt_logprobs()->RemoveLast();
+  answer.mutable_completions(0)->clear_logprobs();
   EXPECT_EQ(sum.Add(answer).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(PerplexitySum().mean_nll(), 0);
 }

@@ -85,12 +85,24 @@ TEST(RequestLines, ErrorsNameFileLineAndKey) {
            Case{R"([1])", "must be a JSON object"},
            Case{R"({"prompt": )", "is not valid JSON"},
            Case{"{\"prompt\": \"\xff\"}", "is not valid JSON"},
-           Case{R"({"prompt": "a", "temperature": 1e999})", "is not valid JSON"},
+           Case{R"({"prompt": "a", "temperature": 1e999})", "beyond the range of double"},
+           Case{R"({"messages": [{"role": "user"}]})", "messages[0].content is missing"},
+           Case{R"({"prompt_ids": [[1]]})", "prompt_ids[0]: must be a token id, got an array"},
        }) {
     const auto lines = Parse(std::string("{\"prompt\": \"fine\"}\n") + c.line);
     ASSERT_FALSE(lines.ok()) << c.line;
     EXPECT_THAT(lines.status().message(), HasSubstr(c.message));
     EXPECT_THAT(lines.status().message(), HasSubstr("in.jsonl:2: ")) << c.line;
+  }
+}
+
+// What a line holds is shown in errors without walking into it.
+TEST(RequestFile, DeeplyNestedValuesAreRefused) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const char* key : {"prompt_ids", "max_tokens", "stop", "logit_bias", "seed", "messages"}) {
+    const auto lines = Parse(std::string(R"({"prompt": "a", ")") + key + "\": " + deep + "}");
+    ASSERT_FALSE(lines.ok()) << key;
+    EXPECT_LT(lines.status().message().size(), 200U) << key;
   }
 }
 

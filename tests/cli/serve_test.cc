@@ -227,6 +227,14 @@ TEST_F(ServeTest, InfoTellsEverySetting) {
   EXPECT_EQ(object["max_num_seqs"], 8);
   EXPECT_EQ(object["settings"]["max-num-seqs"], "8");
   EXPECT_EQ(object["settings"]["block-size"], "16");
+  EXPECT_EQ(object["settings"]["port"], std::to_string(ready_["grpc_port"].get<int>()));
+  for (const char* flag :
+       {"model", "served-model-name", "host", "http-port", "threads", "num-blocks",
+        "kv-cache-memory", "max-num-batched-tokens", "max-prefill-tokens", "max-model-len",
+        "weight-dtype", "kv-cache-dtype", "no-prefix-caching", "scheduling-policy",
+        "insecure-listen", "ready-file", "drain-timeout", "log-level"}) {
+    EXPECT_TRUE(object["settings"].contains(flag)) << flag;
+  }
   EXPECT_EQ(object["model"]["num_layers"], 2);
   EXPECT_GT(object["weight_bytes"], 0);
   EXPECT_EQ(object["stats"]["free"], 64);

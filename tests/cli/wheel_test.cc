@@ -100,7 +100,7 @@ TEST_F(PipTest, PassesOnPipsReason) {
   const auto path = source.Download("toy==1.0", Destination(), {});
   EXPECT_EQ(path.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(path.status().message(),
-              HasSubstr("toy==1.0 (is this machine offline?): No matching"));
+              HasSubstr("toy==1.0 (offline, or the disk full?): No matching"));
 }
 
 TEST_F(PipTest, SaysWhatToInstallWithoutPip) {

@@ -119,6 +119,28 @@ class Conventions(unittest.TestCase):
         self.assert_no([f"{path}: TODO without an issue" for _, path, text in sources()
                         if re.search(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))", text)])
 
+    def test_the_catalogue_names_tests_that_exist(self):
+        faults = []
+        rows = re.findall(r"^\| (C\d+) \| [^|]+ \| (.*) \|$",
+                          (ROOT / "tests/catalogue.md").read_text(encoding="utf-8"), re.M)
+        self.assertGreater(len(rows), 100)
+        for row, cell in rows:
+            if "MISSING" in cell:
+                faults.append(f"{row}: no test and no reason")
+            for file, suite, name in re.findall(r"`([^`]+)`(?: (\w+)\.(\w+))?", cell):
+                path = ROOT / file
+                text = path.read_text(encoding="utf-8") if path.is_file() else ""
+                if not re.search(rf"(?<![A-Za-z0-9]){row}(?![0-9])", text):
+                    faults.append(f"{row}: {file} does not mention it")
+                if name and not re.search(rf"\(\s*{suite},\s*{name}\b", text):
+                    faults.append(f"{row}: {file} has no test {suite}.{name}")
+        self.assert_no(faults)
+
+    def test_no_test_is_switched_off(self):
+        self.assert_no([f"{path}: {test}" for path in sorted((ROOT / "tests").rglob("*.cc"))
+                        for test in re.findall(r"\bDISABLED_\w+",
+                                               path.read_text(encoding="utf-8"))])
+
     def test_top_folders_have_a_readme(self):
         folders = list(MAY_INCLUDE) + ["proto", "benchmarks", "tests", "docs", "scripts",
                                        "cmake"]

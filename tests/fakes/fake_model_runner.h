@@ -7,6 +7,7 @@
 // uncopied blocks are found at once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -41,6 +42,9 @@ class FakeModelControl {
   // A context that holds `token` gives NaN logits.
   void SetPoison(TokenId token);
 
+  // What a model does while it computes (ModelRunner::progress).
+  void ReportProgress() { ++progress_; }
+
   std::int64_t num_steps() const;
   std::int64_t num_computed_tokens() const;
   // What was found wrong with tables, copies or positions; empty when all was right.
@@ -48,6 +52,7 @@ class FakeModelControl {
 
  private:
   friend class FakeModelRunner;
+  std::atomic<std::uint64_t> progress_ = 0;
   mutable absl::Mutex mutex_;
   OnStep on_step_ ABSL_GUARDED_BY(mutex_);
   std::map<TokenId, TokenId> successors_ ABSL_GUARDED_BY(mutex_);
@@ -67,6 +72,7 @@ class FakeModelRunner final : public engine::ModelRunner {
   std::int64_t num_blocks() const override { return options_.num_blocks; }
   absl::Status Step(const kernels::BatchView& batch, std::span<const kernels::SampleRow> rows,
                     std::span<kernels::SampleResult> results) override;
+  std::uint64_t progress() const override { return control_->progress_; }
 
   // The logits after `context`, successors and poison aside.
   static std::vector<float> Logits(std::span<const TokenId> context, std::int32_t vocab_size);

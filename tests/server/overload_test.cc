@@ -246,6 +246,21 @@ TEST(Overload, C88_WhoNeverReadsIsDroppedInTheEnd) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(30));
 }
 
+// The engine is done, so only the reader's own deadline can end the call.
+TEST(Overload, C88_WhoNeverReadsTheLastWordsIsDropped) {
+  HarnessOptions options;
+  options.model.max_model_len = 4096;
+  options.model.num_blocks = 2048;
+  options.server.max_unread_tokens = 1 << 20;
+  options.server.cut_grace = absl::Milliseconds(100);
+  Harness harness(options);
+  NonReaders silent(harness, 2, 4000);
+  harness.WaitUntilIdle();
+  const absl::Time start = absl::Now();
+  harness.Shutdown(absl::Minutes(10));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+}
+
 TEST(Overload, C89_IdleConnectionsAndQueuedStreamsCostNoThreads) {
   Harness harness;
   harness.client().GetBlockMap().IgnoreError();

@@ -78,6 +78,21 @@ TEST(Server, C96_FailedEngineStopsServing) {
   EXPECT_EQ(status.message().find("fell over"), std::string::npos);
 }
 
+TEST(Server, C96_ALongStepThatComputesIsNotStuck) {
+  HarnessOptions options;
+  options.server.stuck_after = absl::Milliseconds(300);
+  Harness harness(options);
+  // One step of two seconds that reports progress all the while.
+  harness.model().SetOnStep([&](const kernels::BatchView&) {
+    for (const absl::Time end = absl::Now() + absl::Seconds(2); absl::Now() < end;) {
+      harness.model().ReportProgress();
+    }
+    return absl::OkStatus();
+  });
+  const auto answer = harness.client().GenerateUnary(Request(Prompt(5), 1), {});
+  EXPECT_TRUE(answer.ok()) << answer.status();
+}
+
 TEST(Server, C96_StuckEngineEndsItsCallsAndRecovers) {
   HarnessOptions options;
   options.server.stuck_after = absl::Milliseconds(300);
@@ -187,19 +202,21 @@ TEST(Server, WatchStatsShowsConsistentSnapshotsUntilCancelled) {
   EXPECT_TRUE(absl::IsCancelled(outcome.status)) << outcome.status;
 }
 
-TEST(Server, WatchStatsRefusesTooShortAnInterval) {
+TEST(Server, WatchStatsRefusesTooShortAndTooLongAnInterval) {
   Harness harness;
-  absl::Notification done;
-  CallOutcome outcome;
-  harness.client().WatchStats(
-      absl::Milliseconds(9), [](const v1::Stats&) {},
-      [&](const CallOutcome& end) {
-        outcome = end;
-        done.Notify();
-      });
-  done.WaitForNotification();
-  EXPECT_TRUE(absl::IsInvalidArgument(outcome.status));
-  EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("interval_ms"));
+  for (const absl::Duration interval : {absl::Milliseconds(9), absl::Milliseconds(60'001)}) {
+    absl::Notification done;
+    CallOutcome outcome;
+    harness.client().WatchStats(
+        interval, [](const v1::Stats&) {},
+        [&](const CallOutcome& end) {
+          outcome = end;
+          done.Notify();
+        });
+    done.WaitForNotification();
+    EXPECT_TRUE(absl::IsInvalidArgument(outcome.status));
+    EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("interval_ms"));
+  }
 }
 
 TEST(Server, BlockMapShowsWhoHoldsWhat) {

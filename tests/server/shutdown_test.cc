@@ -133,7 +133,7 @@ TEST(Shutdown, WatchersAndDrainersDoNotHoldIt) {
   absl::Notification watch_over;
   CallOutcome watch_end;
   const auto watch = harness.client().WatchStats(
-      absl::Hours(1), [&](const v1::Stats&) { watching.Notify(); },
+      absl::Minutes(1), [&](const v1::Stats&) { watching.Notify(); },
       [&](const CallOutcome& end) {
         watch_end = end;
         watch_over.Notify();

@@ -2,7 +2,9 @@
 // in one place each.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -502,6 +504,36 @@ TEST_F(OpenModelTest, C136_OddPathsWork) {
   EXPECT_TRUE(OpenModel(odd + "/").ok());
   EXPECT_EQ((*OpenModel(odd + "/"))->name(), "my models ñ 模型");
   EXPECT_TRUE(OpenModel(toy_.WriteGguf(odd)).ok());
+}
+
+TEST_F(OpenModelTest, SamplingDefaultsThatNoRequestCouldUseAreRefused) {
+  Write("generation_config.json", R"({"temperature": -1})");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("sampling defaults"), HasSubstr("temperature")));
+  Write("generation_config.json", R"({"repetition_penalty": 0})");
+  EXPECT_THAT(Error(), HasSubstr("repetition_penalty"));
+}
+
+TEST_F(OpenModelTest, DeeplyNestedEosIdsAreRefused) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  Write("generation_config.json", "{\"eos_token_id\": " + deep + "}");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("generation_config.json"), HasSubstr("eos_token_id")));
+}
+
+TEST_F(OpenModelTest, C136_ATokenizerWithoutMergesIsRefused) {
+  const std::string path = toy_.WriteGguf(folder_.path());
+  std::string bytes;
+  {
+    std::ifstream file(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  const std::string key = "tokenizer.ggml.merges";
+  ASSERT_NE(bytes.find(key), std::string::npos);
+  bytes.replace(bytes.find(key), key.size(), "tokenizer.ggml.mergez");
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto files = OpenModel(path);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto tokenizer = (*files)->LoadTokenizer();
+  EXPECT_THAT(tokenizer.status().message(), HasSubstr("tokenizer.ggml.merges is missing"));
 }
 
 TEST_F(OpenModelTest, JsonFilesThatAreNotJsonAreNamed) {
