@@ -74,8 +74,8 @@ class Admission {
   // The status that ends the call. `refused`: the engine never accepted the request.
   grpc::Status Final(const absl::Status& status, bool refused) {
     if (!refused || status.ok()) return ToGrpc(status);
-    if (std::string id = RequestId(); !id.empty()) {
-      context_->AddTrailingMetadata(kRequestIdKey, std::move(id));
+    if (const std::string id = RequestId(); !id.empty()) {
+      context_->AddTrailingMetadata(kRequestIdKey, id);
     }
     if (!absl::IsResourceExhausted(status) || !pass_.inside()) return ToGrpc(status);
     const absl::Duration retry_after = pass_.engine().retry_after();

@@ -19,7 +19,7 @@ struct Level {
   std::string isa, matrix_type;  // isa: empty for the best of this machine.
 };
 void PrintTo(const Level& level, std::ostream* out) {
-  *out << level.isa << " " << level.matrix_type;
+  *out << (level.isa.empty() ? "best" : level.isa) << " " << level.matrix_type;
 }
 
 class ToyDeterminism : public ::testing::TestWithParam<Level> {

@@ -123,7 +123,7 @@ TEST(HttpServer, DropsWhoeverSendsARequestTooSlowly) {
 
 TEST(HttpServer, DropsConnectionsThatSayNothing) {
   HttpOptions options;
-  options.idle_timeout = absl::Seconds(1);
+  options.request_timeout = absl::Seconds(1);
   const auto server = StartEcho(options);
   HttpConnection silent(server->port());
   EXPECT_TRUE(silent.WaitForClose(10));

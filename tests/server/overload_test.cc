@@ -12,6 +12,9 @@
 #include "tests/server/health_client.h"
 #include "tests/server/http_client.h"
 
+// There in a process under AddressSanitizer, which keeps freed memory.
+extern "C" __attribute__((weak)) void __asan_init();
+
 namespace quire::server {
 namespace {
 
@@ -105,7 +108,9 @@ TEST(Overload, C91_FloodIsRefusedFastInBoundedMemory) {
   const std::int64_t memory_after_kib = ProcessStatus("VmRSS:");
   EXPECT_EQ(ends.size(), 1u);
   EXPECT_EQ(ends.begin()->first, grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_LT(memory_after_kib - memory_before_kib, 400'000) << "500 MB were sent";
+  if (&__asan_init == nullptr) {
+    EXPECT_LT(memory_after_kib - memory_before_kib, 400'000) << "500 MB were sent";
+  }
   ASSERT_TRUE(harness.client().GetStats().ok());
 }
 
