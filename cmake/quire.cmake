@@ -48,7 +48,9 @@ elseif(QUIRE_SANITIZER STREQUAL "thread")
           _ZN4absl7debian312Notification6NotifyEv
           _ZNK4absl7debian312Notification19WaitForNotificationEv
           _ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE)
-    target_link_options(quire_flags INTERFACE LINKER:--wrap=${symbol})
+    # Taken from the archive even if only one of Abseil's own libraries asks for it.
+    target_link_options(quire_flags INTERFACE LINKER:--wrap=${symbol}
+                                              LINKER:--undefined=__wrap_${symbol})
   endforeach()
 elseif(QUIRE_SANITIZER)
   message(FATAL_ERROR "QUIRE_SANITIZER must be empty, address or thread, not ${QUIRE_SANITIZER}")

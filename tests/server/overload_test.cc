@@ -13,7 +13,7 @@
 #include "tests/server/http_client.h"
 
 // There in a process under AddressSanitizer, which keeps freed memory.
-extern "C" __attribute__((weak)) void __asan_init();
+extern "C" __attribute__((weak)) void __asan_init();  // NOLINT(bugprone-reserved-identifier)
 
 namespace quire::server {
 namespace {
