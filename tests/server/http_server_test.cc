@@ -22,7 +22,7 @@ HttpResponse Echo(const HttpRequest& request) {
                   std::to_string(request.body.size())};
 }
 
-std::unique_ptr<HttpServer> StartEcho(HttpOptions options = {}) {
+std::unique_ptr<HttpServer> StartEcho(const HttpOptions& options = {}) {
   auto server = HttpServer::Start(options, Echo);
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
@@ -98,7 +98,7 @@ TEST(HttpServer, RefusesOversizedHeadersAndBodies) {
 TEST(HttpServer, AnswersGarbageWithBadRequestAndGoesOn) {
   const auto server = StartEcho();
   for (const std::string& garbage :
-       {std::string("\x16\x03\x01\x02\x00 a TLS hello\r\n\r\n"),
+       {std::string("\x16\x03\x01\x02") + '\0' + " a TLS hello\r\n\r\n",
         std::string("PRI * HTTP/2.0\r\n\r\n"), std::string("GET\r\n\r\n"),
         std::string(300, '\0') + "\r\n\r\n"}) {
     HttpConnection connection(server->port());
@@ -127,6 +127,16 @@ TEST(HttpServer, DropsConnectionsThatSayNothing) {
   const auto server = StartEcho(options);
   HttpConnection silent(server->port());
   EXPECT_TRUE(silent.WaitForClose(10));
+}
+
+TEST(HttpServer, DropsConnectionsThatAskNothingMore) {
+  HttpOptions options;
+  options.idle_timeout = absl::Seconds(1);
+  const auto server = StartEcho(options);
+  HttpConnection asked(server->port());
+  asked.Send("GET /x HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(asked.Read().has_value());
+  EXPECT_TRUE(asked.WaitForClose(9)) << "sooner than a first request may take";
 }
 
 TEST(HttpServer, C89_ConnectionsAreBoundedAndCostNoThreads) {
