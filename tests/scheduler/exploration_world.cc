@@ -192,7 +192,14 @@ absl::Status ExploredWorld::BookPlan(const StepPlan& plan) {
   }
   const std::optional<SequenceId> most_senior = MostSeniorRunning();
   for (const SequenceId id : plan.preempted) {
-    QUIRE_RETURN_IF_ERROR(BookPreemption(id, most_senior));
+    // Except for somebody more urgent who waits.
+    const bool may_be_senior = std::ranges::any_of(waiting, [&](SequenceId other) {
+      return PriorityOf(live_.at(other)) < PriorityOf(live_.at(id));
+    });
+    if (id == most_senior && !may_be_senior) {
+      return Internal("the most senior sequence, {}, is preempted", id.value());
+    }
+    QUIRE_RETURN_IF_ERROR(BookPreemption(id));
   }
   for (const Admission& admission : plan.admitted) {
     Branch& branch = live_.at(admission.id);
@@ -243,11 +250,10 @@ absl::Status ExploredWorld::BookTermination(const Termination& termination) {
   return End(termination.id);
 }
 
-absl::Status ExploredWorld::BookPreemption(SequenceId id, std::optional<SequenceId> most_senior) {
+absl::Status ExploredWorld::BookPreemption(SequenceId id) {
   Branch& branch = live_.at(id);
   if (!branch.running) return Internal("sequence {} is preempted but waits", id.value());
   if (branch.resuming) return Internal("sequence {} is preempted while it resumes", id.value());
-  if (id == most_senior) return Internal("the most senior sequence, {}, is preempted", id.value());
   branch.resuming = true;
   branch.decoding = false;
   branch.running = false;

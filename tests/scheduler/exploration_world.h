@@ -101,7 +101,7 @@ class ExploredWorld {
   absl::Status End(SequenceId id);
   absl::Status BookPlan(const StepPlan& plan);
   absl::Status BookTermination(const Termination& termination);
-  absl::Status BookPreemption(SequenceId id, std::optional<SequenceId> most_senior);
+  absl::Status BookPreemption(SequenceId id);
   absl::Status BookOvertaking(const std::vector<SequenceId>& waiting);
   absl::Status BookToken(const SequenceResult& result);
   void BookContents(const StepPlan& plan);
