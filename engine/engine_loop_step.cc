@@ -23,6 +23,7 @@ void EngineLoop::Step() {
   if (computed.ok()) {
     BookResults(end);
     scheduler_.Apply(result_);
+    if (batch_.num_tokens() > 0) scheduler_.StepTook(end - start);
     failed_steps_ = 0;
   } else {
     FailStep(computed);
