@@ -67,8 +67,9 @@ void AddSchedulerFlags(CLI::App& app, EngineFlags* flags, CLI::Option* model) {
       {{"fcfs", scheduler::Policy::kFcfs}, {"priority", scheduler::Policy::kPriority}},
       "which waiting request is next")
       ->needs(model);
-  AddSwitch(app, "--fair-share", &scheduler->fair_share,
-            "requests of different client_id wait their turn instead of in order of arrival")
+  AddInt(app, "--client-quantum", &scheduler->client_quantum, {0, 1 << 20},
+         "clients (client_id) take turns at starting requests, each with this many prompt tokens "
+         "per round; 0: in order of arrival")
       ->needs(model);
   AddDouble(app, "--target-itl-ms", &flags->target_itl_ms, 0, 60'000,
             "prefill tokens beside decodes adapt so that the time between two tokens stays below "
@@ -195,7 +196,7 @@ std::map<std::string, std::string> EffectiveSettings(const engine::HostOptions& 
       {"scheduling-policy", scheduler.policy == scheduler::Policy::kFcfs ? "fcfs" : "priority"},
       {"session-cache-share", fmt::format("{}", options.engine.session_cache_share)},
       {"session-ttl", absl::FormatDuration(options.engine.session_ttl)},
-      {"fair-share", scheduler.fair_share ? "true" : "false"},
+      {"client-quantum", std::to_string(scheduler.client_quantum)},
       {"target-itl-ms", fmt::format("{}", absl::ToDoubleMilliseconds(scheduler.target_itl))},
       {"max-in-flight-steps", std::to_string(scheduler.max_in_flight_steps)},
       {"chat-template", report.chat_template},

@@ -54,7 +54,7 @@ constexpr FieldHelp kHelp[] = {
     {"bypass_prefix_cache", "compute the whole prompt, cached or not"},
     {"session_id", "keep the answer's blocks for the next turn of this session"},
     {"continue_session", "the prompt is only what is new since the session's last turn"},
-    {"client_id", "whose share of the server this is; for --fair-share"},
+    {"client_id", "whose share of the server this is; for --client-quantum"},
     {"parse_special", "control tokens written in the prompt are control tokens"},
     {"add_special", "put BOS and EOS as the tokenizer's rules say (default)"},
 };

@@ -39,7 +39,7 @@ struct GenerationRequest {
   std::string session_id;
   // The prompt follows the session's last turn. Not for chat prompts.
   bool continue_session = false;
-  std::string client_id;  // Whose share this is (SchedulerOptions::fair_share).
+  std::string client_id;  // Whose share this is (SchedulerOptions::client_quantum).
 };
 
 enum class FinishReason { kStop, kLength };

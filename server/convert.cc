@@ -141,6 +141,10 @@ void AddDelta(const engine::Delta& delta, std::vector<v1::GenerateResponse>* out
   message->set_text(delta.text);
 }
 
+void ToProto(const LabelledCounts& counts, google::protobuf::Map<std::string, std::int64_t>* out) {
+  for (const auto& [label, count] : counts) (*out)[std::string(label)] = count;
+}
+
 v1::BlockStats ToProto(const block_manager::BlockStats& stats) {
   v1::BlockStats out;
   out.set_capacity(stats.capacity);
@@ -155,8 +159,7 @@ v1::BlockStats ToProto(const block_manager::BlockStats& stats) {
   out.set_peak_active(stats.peak_active);
   out.set_leased(stats.leased);
   out.set_sessions(stats.sessions);
-  auto& evictions = *out.mutable_evictions_by_reason();
-  for (const auto& [reason, count] : EvictionsByReason(stats)) evictions[reason] = count;
+  ToProto(EvictionsByReason(stats), out.mutable_evictions_by_reason());
   out.set_leases_expired(stats.leases_expired);
   out.set_leases_displaced(stats.leases_displaced);
   return out;
@@ -318,6 +321,13 @@ v1::Stats ToProto(const engine::EngineStats& stats, absl::Duration uptime) {
   }
   out.set_healthy(stats.healthy);
   out.set_draining(stats.draining);
+  ToProto(HitTokensBySource(stats.scheduler), out.mutable_hit_tokens_by_source());
+  ToProto(MissTokensByReason(stats.scheduler), out.mutable_miss_tokens_by_reason());
+  ToProto(WaitingByReason(stats.scheduler), out.mutable_waiting_by_reason());
+  out.set_oldest_waiting_seconds(OldestWaitingSeconds(stats));
+  out.set_in_flight_waits(stats.scheduler.in_flight_waits);
+  out.set_in_flight_timeouts(stats.scheduler.in_flight_timeouts);
+  out.set_prefill_cap_tokens(stats.scheduler.prefill_cap);
   return out;
 }
 
