@@ -110,8 +110,8 @@ void PrintTable(const ServerFacts& facts, std::ostream& out) {
                                        model.kv_cache_dtype(), FormatBytes(server.kv_bytes()))});
   table.AddRow({"blocks now", fmt::format("{} active, {} cached, {} free", blocks.active(),
                                           blocks.cached(), blocks.free())});
-  table.AddRow({"sessions now", fmt::format("{}, {} of the cached blocks", blocks.sessions(),
-                                            blocks.leased())});
+  table.AddRow({"sessions now",
+                fmt::format("{}, {} of the cached blocks", blocks.sessions(), blocks.leased())});
   table.AddRow({"requests now",
                 fmt::format("{} running, {} queued, {} in all", facts.stats.requests().running(),
                             facts.stats.requests().queued(),

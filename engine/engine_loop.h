@@ -128,7 +128,7 @@ class EngineLoop {
   bool healthy_ = true;
   bool given_up_ = false;
   bool records_kv_events_ = false;  // While somebody subscribes.
-  bool audit_due_ = false;  // Steps were made since the invariants were last checked.
+  bool audit_due_ = false;          // Steps were made since the invariants were last checked.
   std::int32_t failed_steps_ = 0;
   std::uint64_t num_errors_ = 0;
 

@@ -16,7 +16,8 @@ using block_manager::KvEvent;
 
 std::int64_t BytesOf(const std::vector<KvEvent>& events) {
   std::size_t bytes = 0;
-  for (const KvEvent& event : events) bytes += sizeof(event) + event.tokens.size() * sizeof(TokenId);
+  for (const KvEvent& event : events)
+    bytes += sizeof(event) + event.tokens.size() * sizeof(TokenId);
   return static_cast<std::int64_t>(bytes);
 }
 

@@ -59,8 +59,7 @@ class KvEventHub {
   bool has_subscriptions() const;
 
   // From now on `subscription` gets `snapshot` and whatever is published.
-  void Open(const KvEventSubscription& subscription,
-            std::vector<block_manager::KvEvent> snapshot);
+  void Open(const KvEventSubscription& subscription, std::vector<block_manager::KvEvent> snapshot);
   void Publish(std::vector<block_manager::KvEvent> events);
   // Ends all with `status`.
   void Close(const absl::Status& status);

@@ -395,11 +395,11 @@ absl::StatusOr<bool> Client::EndSession(const std::string& session_id,
   request.set_session_id(session_id);
   request.set_cache_salt(cache_salt);
   QUIRE_ASSIGN_OR_RETURN(
-      const auto response, impl_->Unary<v1::EndSessionResponse>(
-                               kDefaultTimeout, [&](Connection& connection, auto* context,
-                                                    auto* answer) {
-                                 return connection.engine.EndSession(context, request, answer);
-                               }));
+      const auto response,
+      impl_->Unary<v1::EndSessionResponse>(
+          kDefaultTimeout, [&](Connection& connection, auto* context, auto* answer) {
+            return connection.engine.EndSession(context, request, answer);
+          }));
   return response.existed();
 }
 

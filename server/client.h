@@ -87,7 +87,7 @@ class Client {
   absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo();
   absl::StatusOr<v1::GetModelInfoResponse> GetModelInfo();
   absl::Status Abort(const std::vector<std::string>& request_ids);
-  absl::StatusOr<std::int64_t> ResetPrefixCache();     // Blocks that became free.
+  absl::StatusOr<std::int64_t> ResetPrefixCache();  // Blocks that became free.
   // Whether there was such a session.
   absl::StatusOr<bool> EndSession(const std::string& session_id, const std::string& cache_salt);
   absl::StatusOr<bool> Drain(absl::Duration timeout);  // True: everything ended in time.

@@ -23,8 +23,8 @@ KvEventCall::KvEventCall(const ServiceContext& services, grpc::CallbackServerCon
 void KvEventCall::Start() {
   self_ = shared_from_this();
   // The engine thread must not become the last owner of a call, so the weak pointer travels on.
-  auto subscription = pass_.engine().SubscribeKvEvents(
-      [weak = weak_from_this(), emitter = services_.emitter] {
+  auto subscription =
+      pass_.engine().SubscribeKvEvents([weak = weak_from_this(), emitter = services_.emitter] {
         emitter->Post([weak] {
           if (const auto call = weak.lock()) call->Pump();
         });

@@ -111,12 +111,12 @@ void WriteBlocks(const engine::EngineStats& stats, Writer* out) {
              static_cast<double>(blocks.useful_slots));
   out->Gauge("quire_kv_useful_slot_ratio", "Useful slots among those of active blocks; 0 if none.",
              Ratio(blocks.useful_slots, blocks.active * blocks.block_size));
-  out->Gauge("quire_kv_sharing_ratio", "Logical over active blocks: above 1 when shared; 0 if none.",
+  out->Gauge("quire_kv_sharing_ratio",
+             "Logical over active blocks: above 1 when shared; 0 if none.",
              Ratio(blocks.logical_blocks, blocks.active));
   out->Gauge("quire_kv_blocks_leased", "Cached blocks that sessions have leased.",
              static_cast<double>(blocks.leased));
-  out->Gauge("quire_sessions", "Sessions that have a lease.",
-             static_cast<double>(blocks.sessions));
+  out->Gauge("quire_sessions", "Sessions that have a lease.", static_cast<double>(blocks.sessions));
   out->Labelled("quire_session_leases_lost_total", "counter", "Leases that ended early or expired.",
                 "reason",
                 {{"expired", blocks.leases_expired}, {"displaced", blocks.leases_displaced}});

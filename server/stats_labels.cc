@@ -30,12 +30,9 @@ LabelledCounts MissTokensByReason(const scheduler::SchedulerStats& stats) {
 
 LabelledCounts WaitingByReason(const scheduler::SchedulerStats& stats) {
   const scheduler::WaitingBecause& waiting = stats.waiting_because;
-  return {{"slots", waiting.slots},
-          {"blocks", waiting.blocks},
-          {"watermark", waiting.watermark},
-          {"prefix_in_flight", waiting.prefix_in_flight},
-          {"turn", waiting.turn},
-          {"budget", waiting.budget}};
+  return {{"slots", waiting.slots},         {"blocks", waiting.blocks},
+          {"watermark", waiting.watermark}, {"prefix_in_flight", waiting.prefix_in_flight},
+          {"turn", waiting.turn},           {"budget", waiting.budget}};
 }
 
 double OldestWaitingSeconds(const engine::EngineStats& stats) {

@@ -219,10 +219,9 @@ TEST_F(ServeTest, C110_BenchFailsWhenRequestsDo) {
 }
 
 TEST_F(ServeTest, InfoTellsEverySetting) {
-  ASSERT_NO_FATAL_FAILURE(
-      StartServer({"--max-num-seqs", "8", "--session-cache-share", "0.25", "--session-ttl", "90",
-                   "--target-itl-ms", "12.5", "--client-quantum", "64", "--max-in-flight-steps",
-                   "7"}));
+  ASSERT_NO_FATAL_FAILURE(StartServer({"--max-num-seqs", "8", "--session-cache-share", "0.25",
+                                       "--session-ttl", "90", "--target-itl-ms", "12.5",
+                                       "--client-quantum", "64", "--max-in-flight-steps", "7"}));
   const ProcessEnd json = AtServer({"info", "--json"});
   ASSERT_EQ(json.exit_status, 0) << json.err;
   const auto object = nlohmann::json::parse(json.out);
@@ -252,9 +251,9 @@ TEST_F(ServeTest, InfoTellsEverySetting) {
 
 TEST_F(ServeTest, ASessionContinuesFromTheCommandLine) {
   ASSERT_NO_FATAL_FAILURE(StartServer());
-  const std::vector<std::string> turn = {"generate",      "--session-id",  "tale", "--client-id",
-                                         "me",            "--temperature", "0",    "--ignore-eos",
-                                         "--max-tokens",  "20",            "--json"};
+  const std::vector<std::string> turn = {
+      "generate", "--session-id", "tale",         "--client-id", "me",    "--temperature",
+      "0",        "--ignore-eos", "--max-tokens", "20",          "--json"};
   const auto with = [&](std::vector<std::string> more) {
     std::vector<std::string> all = turn;
     all.insert(all.end(), more.begin(), more.end());

@@ -73,7 +73,8 @@ TEST(EngineSession, TheNewPartAloneContinuesASession) {
     const Answer answer = harness.Run(Continue("s", Prompt(10, turn), 20));
     ASSERT_TRUE(answer.terminal->ok()) << *answer.terminal;
     EXPECT_EQ(answer.accepted->prompt_tokens, static_cast<std::int32_t>(whole.size()));
-    EXPECT_EQ(answer.accepted->cached_tokens, static_cast<std::int32_t>((text.size() - 1) / 16 * 16));
+    EXPECT_EQ(answer.accepted->cached_tokens,
+              static_cast<std::int32_t>((text.size() - 1) / 16 * 16));
     EXPECT_EQ(answer.branches.at(0).token_ids, harness.Expected(whole, 20));
     EXPECT_EQ(answer.branches.at(0).finished->prompt_tokens, answer.accepted->prompt_tokens);
     text = whole + answer.branches.at(0).token_ids;
@@ -129,7 +130,7 @@ TEST(EngineSession, UnknownSessionsAreNotFound) {
   EXPECT_EQ(stats->requests_received, 2);
 }
 
-TEST(EngineSession, SessionsOfDifferentSaltsAreDifferent) {
+TEST(EngineSession, C17_C18_SessionsOfDifferentSaltsAreDifferent) {
   Harness harness;
   GenerationRequest first = InSession("s", Prompt(40), 5);
   first.cache_salt = "one";

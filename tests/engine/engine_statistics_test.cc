@@ -17,7 +17,7 @@ std::int64_t MissTokens(const EngineStats& stats) {
          s.missed_not_finished_yet + s.missed_bypassed;
 }
 
-TEST(EngineStatistics, EveryPromptTokenIsAHitOrAMissWithAReason) {
+TEST(EngineStatistics, C103_EveryPromptTokenIsAHitOrAMissWithAReason) {
   Harness harness;
   const auto run = [&](GenerationRequest request) {
     EXPECT_TRUE(harness.Run(std::move(request)).terminal->ok());

@@ -38,9 +38,8 @@ class Subscriber {
   void Cancel() { call_->Cancel(); }
   absl::Status Wait() {
     absl::MutexLock lock(&mutex_);
-    const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return outcome_.has_value();
-    };
+    const auto over = [this]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return outcome_.has_value(); };
     EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&over), kPatience)) << "no end came";
     return outcome_.has_value() ? outcome_->status : absl::UnknownError("no end");
   }
@@ -139,7 +138,7 @@ TEST(KvEvents, StoredBlocksSayWhatTheyHold) {
   EXPECT_EQ(std::vector<TokenId>(tokens.begin(), tokens.begin() + 40), Prompt(40, 1));
 }
 
-TEST(KvEvents, ALargeSnapshotComesInParts) {
+TEST(KvEvents, C92_ALargeSnapshotComesInParts) {
   HarnessOptions options;
   options.model.num_blocks = 40'000;
   options.model.max_model_len = 65'536;
@@ -180,7 +179,7 @@ TEST(KvEvents, HeadersComeBeforeTheFirstChange) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST(KvEvents, WhoDoesNotReadIsEndedWhileOthersGoOn) {
+TEST(KvEvents, C88_WhoDoesNotReadIsEndedWhileOthersGoOn) {
   HarnessOptions options;
   options.engine.max_kv_event_bytes = 4096;
   options.model.num_blocks = 4096;
@@ -234,7 +233,7 @@ TEST(KvEvents, TooManySubscribersAreRefused) {
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
 }
 
-TEST(KvEvents, SubscribersDoNotHoldAShutdownUp) {
+TEST(KvEvents, C93_SubscribersDoNotHoldAShutdownUp) {
   Harness harness;
   const auto client = harness.Connect();
   Subscriber subscriber(client.get());

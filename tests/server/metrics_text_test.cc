@@ -136,8 +136,8 @@ TEST(MetricsText, CausesAreLabels) {
   s.missed_partial_block = 4;
   s.missed_not_finished_yet = 5;
   s.missed_bypassed = 6;
-  s.waiting_because = {.slots = 1, .blocks = 2, .watermark = 3, .prefix_in_flight = 4, .turn = 5,
-                       .budget = 6};
+  s.waiting_because = {
+      .slots = 1, .blocks = 2, .watermark = 3, .prefix_in_flight = 4, .turn = 5, .budget = 6};
   s.prefill_cap = 99;
   stats.time = absl::UnixEpoch() + absl::Seconds(10);
   s.oldest_waiting_arrival = absl::UnixEpoch() + absl::Seconds(7);
@@ -152,7 +152,8 @@ TEST(MetricsText, CausesAreLabels) {
       EXPECT_EQ(samples.at(sample), value) << sample;
     }
   };
-  labelled("quire_kv_block_evictions_total", "reason", {{"cached", 7}, {"leased", 3}, {"reset", 4}});
+  labelled("quire_kv_block_evictions_total", "reason",
+           {{"cached", 7}, {"leased", 3}, {"reset", 4}});
   labelled("quire_session_leases_lost_total", "reason", {{"expired", 5}, {"displaced", 6}});
   labelled("quire_prefix_hit_tokens_total", "source",
            {{"first_time", 500},
