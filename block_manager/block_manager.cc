@@ -70,9 +70,10 @@ std::vector<BlockId> BlockManager::Match(const SequenceBlocks& sequence,
 }
 
 Verdict BlockManager::Admit(SequenceBlocks* sequence, std::span<const TokenId> tokens,
-                            const AdmitOptions& options) {
+                            const AdmitOptions& options, PrefixReport* report) {
   QUIRE_DCHECK(sequence->table_.empty() && sequence->num_computed_tokens_ == 0);
-  const std::int64_t total = BlocksForTokens(static_cast<std::int64_t>(tokens.size()));
+  const std::int64_t total = BlocksForTokens(
+      std::max(static_cast<std::int64_t>(tokens.size()), std::int64_t{options.reserve_tokens}));
   if (total > capacity()) return Verdict::kNever;
 
   hits_.clear();
@@ -89,6 +90,10 @@ Verdict BlockManager::Admit(SequenceBlocks* sequence, std::span<const TokenId> t
   sequence->num_computed_tokens_ = num_hits * block_size_;
   sequence->num_indexed_blocks_ = num_hits;
   if (num_hits > 0) sequence->last_indexed_ = index_.identity(hits_.back());
+  if (report != nullptr) {
+    *report = {.hit = num_hits * block_size_,
+               .never_seen = static_cast<std::int32_t>(tokens.size()) - num_hits * block_size_};
+  }
   return Verdict::kNow;
 }
 
@@ -200,6 +205,35 @@ void BlockManager::Release(SequenceBlocks* sequence) {
   sequence->num_computed_tokens_ = 0;
   sequence->num_indexed_blocks_ = 0;
   sequence->last_indexed_ = kNoParent;
+}
+
+void BlockManager::Lease(const SessionKey&, SequenceBlocks* sequence, std::span<const TokenId>,
+                         absl::Time) {
+  Release(sequence);
+}
+
+std::optional<std::span<const TokenId>> BlockManager::SessionTokens(const SessionKey&) const {
+  return std::nullopt;
+}
+
+bool BlockManager::EndSession(const SessionKey&) { return false; }
+
+void BlockManager::ExpireLeases(absl::Time) {}
+
+absl::Time BlockManager::next_lease_expiry() const { return absl::InfiniteFuture(); }
+
+void BlockManager::RecordEvents(bool) {}
+
+void BlockManager::TakeEvents(std::vector<KvEvent>*) {}
+
+void BlockManager::SnapshotEvents(std::vector<KvEvent>*) const {}
+
+std::int64_t BlockManager::BlocksForTokens(std::int64_t num_tokens,
+                                           const SlidingWindow& window) const {
+  if (window.tokens == 0) return BlocksForTokens(num_tokens);
+  // A step's tokens and what the first of them sees, wherever in a block they begin.
+  const std::int64_t most = std::int64_t{window.tokens} - 1 + window.max_chunk + block_size_ - 1;
+  return BlocksForTokens(std::min(num_tokens, most));
 }
 
 BlockStats BlockManager::stats() const {
