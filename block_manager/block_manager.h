@@ -136,6 +136,8 @@ class BlockManager {
   void SnapshotEvents(std::vector<KvEvent>* out) const;
 
   std::int32_t block_size() const { return block_size_; }
+  bool caches_prefixes() const { return enable_prefix_caching_; }
+  std::int32_t owners(BlockId id) const { return pool_.owners(id); }
   std::int64_t capacity() const { return pool_.capacity(); }
   std::int64_t num_available() const { return pool_.num_available(); }
   std::int64_t BlocksForTokens(std::int64_t num_tokens) const {

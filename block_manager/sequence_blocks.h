@@ -18,6 +18,7 @@ class SequenceBlocks {
  public:
   const BlockTable& table() const { return table_; }
   std::int32_t num_computed_tokens() const { return num_computed_tokens_; }
+  SaltId salt() const { return salt_.id(); }
 
  private:
   friend class BlockManager;

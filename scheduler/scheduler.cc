@@ -38,13 +38,17 @@ class ResultReader {
 class Scheduler::Impl {
  public:
   Impl(const SchedulerOptions& options, block_manager::BlockManager* blocks)
-      : options_(options), blocks_(blocks), planner_(options, blocks, &store_, &stats_) {}
+      : options_(options),
+        blocks_(blocks),
+        store_(options.client_quantum),
+        planner_(options, blocks, &store_, &stats_) {}
 
   absl::Status CheckFits(std::int64_t num_prompt_tokens, std::int32_t num_branches) const;
   void Add(NewSequence request);
   void Cancel(SequenceId id);
   const StepPlan& Schedule(absl::Time now);
   void Apply(const StepResult& result);
+  void StepTook(absl::Duration duration) { planner_.StepTook(duration); }
   std::vector<SequenceId> Abandon();
   SchedulerStats stats() const;
   absl::Status Audit() const;
@@ -53,6 +57,7 @@ class Scheduler::Impl {
  private:
   void Yield(Sequence* sequence, const SequenceResult& result);
   void StartForks(Sequence* parent, ResultReader* results);
+  std::uint64_t FirstBlockHash(std::span<const TokenId> prompt, block_manager::SaltId salt) const;
 
   const SchedulerOptions options_;
   block_manager::BlockManager* blocks_;
@@ -88,6 +93,8 @@ void Scheduler::Impl::Add(NewSequence request) {
   const absl::Status fits = CheckFits(static_cast<std::int64_t>(request.prompt.size()),
                                       1 + static_cast<std::int32_t>(request.forks.size()));
   QUIRE_CHECK(fits.ok()) << AsStd(fits.message());
+  block_manager::SequenceBlocks blocks = blocks_->NewSequence(request.salt);
+  const std::uint64_t first_block_hash = FirstBlockHash(request.prompt, blocks.salt());
   store_.Add(std::unique_ptr<Sequence>(new Sequence{
       .id = request.id,
       .pending_forks = std::move(request.forks),
@@ -96,9 +103,19 @@ void Scheduler::Impl::Add(NewSequence request) {
       .priority = options_.policy == Policy::kPriority ? request.priority : 0,
       .arrival = request.arrival,
       .deadline = request.deadline,
+      .client_id = std::move(request.client_id),
       .bypass_prefix_cache = request.bypass_prefix_cache,
-      .blocks = blocks_->NewSequence(request.salt),
+      .first_block_hash = first_block_hash,
+      .blocks = std::move(blocks),
   }));
+}
+
+std::uint64_t Scheduler::Impl::FirstBlockHash(std::span<const TokenId> prompt,
+                                              block_manager::SaltId salt) const {
+  const auto size = static_cast<std::size_t>(blocks_->block_size());
+  if (prompt.size() < size) return 0;
+  return block_manager::HashPrefixKey(
+      {.salt = salt, .parent = block_manager::kNoParent, .tokens = prompt.first(size)}, 0);
 }
 
 void Scheduler::Impl::Cancel(SequenceId id) {
@@ -155,11 +172,14 @@ void Scheduler::Impl::StartForks(Sequence* parent, ResultReader* results) {
                                      .priority = parent->priority,
                                      .arrival = parent->arrival,
                                      .deadline = parent->deadline,
+                                     .client_id = parent->client_id,
                                      .bypass_prefix_cache = parent->bypass_prefix_cache,
+                                     .first_block_hash = parent->first_block_hash,
                                      .blocks = blocks_->Fork(parent->blocks),
                                      .was_admitted = true,
                                      .max_computed_tokens = parent->max_computed_tokens,
                                  }));
+    stats_.fork_shared_tokens += fork->num_computed_tokens();
     Yield(fork, result);
   }
 }
@@ -197,6 +217,8 @@ SchedulerStats Scheduler::Impl::stats() const {
   stats.num_running = store_.running_slots();
   stats.num_waiting = store_.waiting().num_branches();
   stats.num_waiting_tokens = store_.waiting().num_tokens();
+  stats.oldest_waiting_arrival = store_.waiting().oldest_arrival();
+  stats.prefill_cap = planner_.prefill_cap();
   return stats;
 }
 
@@ -227,6 +249,7 @@ void Scheduler::Add(NewSequence sequence) { impl_->Add(std::move(sequence)); }
 void Scheduler::Cancel(SequenceId id) { impl_->Cancel(id); }
 const StepPlan& Scheduler::Schedule(absl::Time now) { return impl_->Schedule(now); }
 void Scheduler::Apply(const StepResult& result) { impl_->Apply(result); }
+void Scheduler::StepTook(absl::Duration duration) { impl_->StepTook(duration); }
 std::vector<SequenceId> Scheduler::Abandon() { return impl_->Abandon(); }
 bool Scheduler::has_work() const { return !impl_->store().empty(); }
 absl::Time Scheduler::next_deadline() const { return impl_->store().next_deadline(); }

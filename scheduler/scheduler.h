@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,6 +40,14 @@ struct SchedulerOptions {
   double watermark = 0.01;
   // How often a waiting request may be passed by later ones before blocks are reserved for it.
   std::int32_t max_overtakes = 32;
+  // How many steps a waiting request may wait for another to compute a prefix that both have.
+  std::int32_t max_in_flight_steps = 256;
+  // Zero, or: within a priority class, clients take turns at starting requests, each with that many
+  // prompt tokens per round (deficit round robin).
+  std::int32_t client_quantum = 0;
+  // Zero, or: how far apart the tokens of a stream should come at most. Lowers the cap on prefill
+  // tokens beside decodes below max_prefill_tokens as far as measured step times ask for it.
+  absl::Duration target_itl = absl::ZeroDuration();
 
   // Names the offending flag in its message.
   absl::Status Validate() const;
@@ -55,17 +64,47 @@ struct NewSequence {
   absl::Time deadline = absl::InfiniteFuture();
   block_manager::CacheSalt salt = {};  // Prefixes are shared only within one salt.
   bool bypass_prefix_cache = false;    // Reads no cached prefix, but still fills the cache.
+  std::string client_id = {};          // Who takes turns with whom, if client_quantum is set.
+};
+
+// Why sequences wait: counts of branches.
+struct WaitingBecause {
+  std::int32_t slots = 0;             // Too few running slots are left.
+  std::int32_t blocks = 0;            // The pool has too few blocks, or somebody was preempted.
+  std::int32_t watermark = 0;         // It has them, but not beyond the watermark.
+  std::int32_t prefix_in_flight = 0;  // A running sequence computes their prefix.
+  std::int32_t turn = 0;              // One before them must not be passed any more.
+  std::int32_t budget = 0;            // The step's tokens are spent.
+  std::int32_t total() const {
+    return slots + blocks + watermark + prefix_in_flight + turn + budget;
+  }
+  friend bool operator==(const WaitingBecause&, const WaitingBecause&) = default;
 };
 
 struct SchedulerStats {
   std::int32_t num_running = 0;  // Branches; those that have not forked yet are counted, too.
   std::int32_t num_waiting = 0;
   std::int64_t num_waiting_tokens = 0;  // Known tokens of the waiting sequences.
-  std::int64_t num_preemptions = 0;     // Since start, as all below.
+  absl::Time oldest_waiting_arrival = absl::InfiniteFuture();
+  // Of those that the last Schedule left waiting.
+  WaitingBecause waiting_because = {};
+  // The most prefill tokens that the next step may hold beside decodes.
+  std::int32_t prefill_cap = 0;
+
+  // Since start, as all below.
+  std::int64_t num_preemptions = 0;
+  std::int64_t num_preemptions_for_urgent = 0;  // Of these, so that a more urgent one could start.
   std::int64_t recomputed_tokens = 0;
-  std::int64_t prefix_query_tokens = 0;  // Counted once per admission, not per attempt.
+  // Counted once, when a sequence starts for the first time, not per attempt.
+  std::int64_t prefix_query_tokens = 0;
   std::int64_t prefix_hit_tokens = 0;
+  std::int64_t prefix_hit_tokens_in_flight = 0;  // Of these, what it waited for.
+  // Not in prefix_hit_tokens: what preempted sequences found again, and what branches got from the
+  // one that they forked from.
   std::int64_t prefix_hit_tokens_after_preemption = 0;
+  std::int64_t fork_shared_tokens = 0;
+  std::int64_t in_flight_waits = 0;     // Sequences that waited for a prefix in flight.
+  std::int64_t in_flight_timeouts = 0;  // Of these, those that gave up.
   std::int64_t scheduled_prefill_tokens = 0;
   std::int64_t scheduled_decode_tokens = 0;
   std::int64_t no_progress_failures = 0;
@@ -95,6 +134,9 @@ class Scheduler {
 
   // Books the outcome of the plan: appends tokens, indexes full blocks, releases finished ones.
   void Apply(const StepResult& result);
+
+  // How long the step took that Apply has booked last. Only needed for target_itl.
+  void StepTook(absl::Duration duration);
 
   // The step failed: releases every sequence of the plan and returns their ids (and those of forks
   // that were due), so that the engine can end them with an error.

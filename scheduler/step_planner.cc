@@ -14,8 +14,10 @@ StepPlanner::StepPlanner(const SchedulerOptions& options, block_manager::BlockMa
       blocks_(blocks),
       store_(store),
       stats_(stats),
-      admission_(options, blocks, store),
-      demand_(blocks) {}
+      admission_(options, blocks, store, stats),
+      demand_(blocks),
+      preemptions_(blocks),
+      prefill_cap_(options.target_itl, blocks->block_size(), options.max_prefill_tokens) {}
 
 void StepPlanner::Plan(absl::Time now, StepPlan* plan) {
   plan_ = plan;
@@ -42,12 +44,22 @@ void StepPlanner::PlanOnce() {
   const std::int64_t preemptions_before = stats_->num_preemptions;
   EndOutgrown();
   MakeRoomForDecodes();
+  MakeRoomForUrgent();
   ScheduleDecodes();
-  prefill_budget_ =
-      plan_->empty() ? token_budget_ : std::min(token_budget_, options_.max_prefill_tokens);
+  num_decode_tokens_ = plan_->num_tokens;
+  prefill_budget_ = plan_->empty() ? token_budget_ : std::min(token_budget_, prefill_cap_.tokens());
   SchedulePrefills();
-  // Whoever was preempted just now would only come back to be preempted again.
-  if (stats_->num_preemptions == preemptions_before) AdmitWaiting();
+  if (stats_->num_preemptions == preemptions_before) {
+    AdmitWaiting();
+  } else {
+    // Whoever was preempted just now would only come back to be preempted again.
+    stats_->waiting_because = {.blocks = store_->waiting().num_branches()};
+  }
+}
+
+void StepPlanner::StepTook(absl::Duration duration) {
+  if (num_decode_tokens_ == 0) return;
+  prefill_cap_.StepTook(duration, plan_->num_tokens - num_decode_tokens_);
 }
 
 void StepPlanner::EndExpired(absl::Time now) {
@@ -82,6 +94,23 @@ void StepPlanner::MakeRoomForDecodes() {
   }
 }
 
+// At most one waiting sequence per step preempts others: the first one, if nothing else helps it.
+void StepPlanner::MakeRoomForUrgent() {
+  if (options_.policy != Policy::kPriority || store_->waiting().empty()) return;
+  const Sequence& urgent = **store_->waiting().begin();
+  if (admission_.AwaitsPrefix(urgent)) return;
+  if (!preemptions_.Find(urgent, {.running = store_->running(),
+                                  .free_slots = options_.max_num_seqs - store_->running_slots(),
+                                  .watermark_blocks = admission_.watermark_blocks()})) {
+    return;
+  }
+  for (Sequence* victim : preemptions_.victims()) {
+    Preempt(victim);
+    ++stats_->num_preemptions_for_urgent;
+  }
+  ReportAdmission(admission_.AdmitHead(preemptions_.keep_available()));
+}
+
 void StepPlanner::ScheduleDecodes() {
   for (Sequence* sequence : store_->running()) {
     if (!sequence->decoding || token_budget_ == 0) continue;
@@ -108,13 +137,14 @@ void StepPlanner::SchedulePrefills() {
 }
 
 void StepPlanner::AdmitWaiting() {
-  admission_.BeginStep();
+  admission_.BeginStep(prefills_);
   while (prefill_budget_ > 0) {
     Sequence* const sequence = admission_.AdmitNext();
-    if (sequence == nullptr) return;
+    if (sequence == nullptr) break;
     ReportAdmission(sequence);
     ScheduleChunk(sequence);
   }
+  admission_.EndStep();
 }
 
 void StepPlanner::ScheduleChunk(Sequence* sequence) {
@@ -159,12 +189,18 @@ void StepPlanner::ReportAdmission(Sequence* sequence) {
   if (sequence->bypass_prefix_cache) return;
   stats_->prefix_query_tokens += sequence->num_tokens();
   stats_->prefix_hit_tokens += num_cached;
+  const InFlightWait& wait = sequence->in_flight;
+  if (wait.num_steps > 0 && num_cached > wait.num_cached_before) {
+    stats_->prefix_hit_tokens_in_flight += num_cached - wait.num_cached_before;
+  }
 }
 
 void StepPlanner::Preempt(Sequence* sequence) {
   blocks_->Release(&sequence->blocks);
   sequence->decoding = false;
   sequence->resuming = true;
+  sequence->turn = {};
+  sequence->in_flight = {};
   store_->Requeue(sequence);
   plan_->preempted.push_back(sequence->id);
   ++stats_->num_preemptions;

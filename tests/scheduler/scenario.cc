@@ -132,6 +132,21 @@ absl::StatusOr<ScenarioRunner::Lines> ScenarioRunner::Dispatch(std::string_view 
     now_ = absl::UnixEpoch() + absl::Seconds(seconds);
     return Lines();
   }
+  if (verb == "took") {
+    QUIRE_ASSIGN_OR_RETURN(const double milliseconds, ParseNumber(rest));
+    scheduler_->StepTook(absl::Milliseconds(milliseconds));
+    return Lines{fmt::format("prefill cap {}", scheduler_->stats().prefill_cap)};
+  }
+  if (verb == "waiting") return DescribeWaiting();
+  if (verb == "hits") {
+    const SchedulerStats s = scheduler_->stats();
+    return Lines{fmt::format("first time {} of {}, {} of them in flight", s.prefix_hit_tokens,
+                             s.prefix_query_tokens, s.prefix_hit_tokens_in_flight),
+                 fmt::format("after preemption {}, by forks {}",
+                             s.prefix_hit_tokens_after_preemption, s.fork_shared_tokens),
+                 fmt::format("{} waited for a prefix in flight, {} gave up", s.in_flight_waits,
+                             s.in_flight_timeouts)};
+  }
   if (verb == "stats") {
     const SchedulerStats s = scheduler_->stats();
     return Lines{
@@ -167,7 +182,9 @@ absl::Status ScenarioRunner::SetScheduler(std::string_view rest) {
       {"max_num_batched_tokens", &options_.max_num_batched_tokens},
       {"max_prefill_tokens", &options_.max_prefill_tokens},
       {"max_model_len", &options_.max_model_len},
-      {"max_overtakes", &options_.max_overtakes}};
+      {"max_overtakes", &options_.max_overtakes},
+      {"max_in_flight_steps", &options_.max_in_flight_steps},
+      {"client_quantum", &options_.client_quantum}};
   for (const std::string_view setting : Split(rest, ',')) {
     const auto [name, value] = Cut(setting, ' ');
     if (name == "policy") {
@@ -177,6 +194,8 @@ absl::Status ScenarioRunner::SetScheduler(std::string_view rest) {
     QUIRE_ASSIGN_OR_RETURN(const double number, ParseNumber(value));
     if (name == "watermark") {
       options_.watermark = number;
+    } else if (name == "target_itl_ms") {
+      options_.target_itl = absl::Milliseconds(number);
     } else if (const auto field = fields.find(name); field != fields.end()) {
       *field->second = static_cast<std::int32_t>(number);
     } else {
@@ -206,6 +225,10 @@ absl::StatusOr<ScenarioRunner::Lines> ScenarioRunner::Add(std::string_view rest)
     }
     if (key == "salt") {
       request.salt = block_manager::CacheSalt::ForRequest(value);
+      continue;
+    }
+    if (key == "client") {
+      request.client_id = std::string(value);
       continue;
     }
     if (key == "bypass") {
@@ -271,6 +294,23 @@ ScenarioRunner::Lines ScenarioRunner::Describe(const StepPlan& plan) const {
     lines.push_back(std::move(line));
   }
   return lines;
+}
+
+// "2 blocks, 1 turn; the oldest for 3 s"
+ScenarioRunner::Lines ScenarioRunner::DescribeWaiting() const {
+  const SchedulerStats stats = scheduler_->stats();
+  const WaitingBecause& because = stats.waiting_because;
+  std::string line;
+  for (const auto& [name, count] :
+       {std::pair("slots", because.slots), std::pair("blocks", because.blocks),
+        std::pair("watermark", because.watermark), std::pair("turn", because.turn),
+        std::pair("prefix in flight", because.prefix_in_flight),
+        std::pair("budget", because.budget)}) {
+    if (count > 0) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", count, name);
+  }
+  if (line.empty()) return {"nobody"};
+  return {line + fmt::format("; the oldest for {} s",
+                             absl::ToDoubleSeconds(now_ - stats.oldest_waiting_arrival))};
 }
 
 std::string ScenarioRunner::DescribePool() const {
