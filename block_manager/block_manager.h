@@ -125,6 +125,8 @@ class BlockManager {
   // Ends a lease. Returns whether there was one.
   bool EndSession(const SessionKey& key) { return leases_.End(key); }
   void ExpireLeases(absl::Time now) { leases_.EndExpired(now); }
+  // For the block map: every lease, oldest first; valid until the next call that changes something.
+  std::vector<SessionLeases::View> Sessions() const { return leases_.All(); }
   // InfiniteFuture if there is no lease.
   absl::Time next_lease_expiry() const { return leases_.next_expiry(); }
 

@@ -87,6 +87,15 @@ std::span<const BlockId> SessionLeases::Blocks(const SessionKey& key) const {
   return lease->blocks;
 }
 
+std::vector<SessionLeases::View> SessionLeases::All() const {
+  std::vector<View> views;
+  views.reserve(leases_.size());
+  for (const SessionLease& lease : leases_) {
+    views.push_back({lease.key, lease.blocks, lease.tokens, lease.expiry});
+  }
+  return views;
+}
+
 absl::Time SessionLeases::next_expiry() const {
   return leases_.empty() ? absl::InfiniteFuture() : leases_.front().expiry;
 }

@@ -69,6 +69,15 @@ class SessionLeases {
   std::optional<std::span<const TokenId>> Tokens(const SessionKey& key) const;
   std::span<const BlockId> Blocks(const SessionKey& key) const;
 
+  struct View {
+    const SessionKey& key;
+    std::span<const BlockId> blocks;
+    std::span<const TokenId> tokens;
+    absl::Time expiry;
+  };
+  // Oldest first; valid until the next call that changes something.
+  std::vector<View> All() const;
+
   std::int64_t size() const { return static_cast<std::int64_t>(leases_.size()); }
   absl::Time next_expiry() const;
   // Since start.
