@@ -199,7 +199,7 @@ void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
   sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
                           result.new_tokens.end());
   if (result.finished) {
-    if (sequence->session.has_value()) {
+    if (sequence->session.has_value() && !result.failed) {
       blocks_->Lease(*sequence->session, &sequence->blocks, sequence->tokens, now_);
     }
     store_.Remove(sequence);
