@@ -23,6 +23,12 @@ class AdmitTest : public BlockManagerFixture {
     EXPECT_EQ(Admit(&sequence, tokens, {}), Verdict::kNow);
     return report_;
   }
+  // Computes and evicts more contents than are remembered.
+  void PassManyContents() {
+    for (int i = 0; i < 20'000; ++i) {
+      const SequenceBlocks passing = Computed({-1 - i, -1 - i});
+    }
+  }
   PrefixReport report_;
 };
 
@@ -208,6 +214,31 @@ TEST_F(AdmitTest, OtherSaltsAreNamedApart) {
   EXPECT_EQ(ReportOf(Range(49), "B").other_salt, 32);
 }
 
+TEST_F(AdmitTest, WhatWasEvictedLongAgoCountsAsNeverSeen) {
+  Start(8, 2);
+  { const SequenceBlocks sequence = Computed({1, 2}); }
+  PassManyContents();
+  EXPECT_EQ(ReportOf({1, 2, 3}), (PrefixReport{.never_seen = 2, .partial_block = 1}));
+}
+
+TEST_F(AdmitTest, WhatWasComputedLongAgoIsRememberedWhenItIsEvicted) {
+  Start(8, 2);
+  {
+    const SequenceBlocks long_lived = Computed({1, 2});
+    PassManyContents();
+  }
+  { const SequenceBlocks all = Computed({3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}); }
+  EXPECT_EQ(ReportOf({1, 2, 3}), (PrefixReport{.evicted = 2, .partial_block = 1}));
+}
+
+TEST_F(AdmitTest, WhatIsInUseUnderAnotherSaltIsRememberedHoweverOldItIs) {
+  Start(8, 2);
+  const SequenceBlocks long_lived = Computed({1, 2}, "A");
+  PassManyContents();
+  EXPECT_EQ(ReportOf({1, 2, 3}, "A").hit, 2);
+  EXPECT_EQ(ReportOf({1, 2, 3}, "B"), (PrefixReport{.other_salt = 2, .partial_block = 1}));
+}
+
 TEST_F(AdmitTest, APromptThatIsWhollyCachedMissesOnlyItsLastBlock) {
   Start(8);
   { const SequenceBlocks sequence = Computed(Range(32)); }
@@ -217,9 +248,11 @@ TEST_F(AdmitTest, APromptThatIsWhollyCachedMissesOnlyItsLastBlock) {
 TEST_F(AdmitTest, BypassedTokensAreCountedAsSuch) {
   Start(8);
   { const SequenceBlocks sequence = Computed(Range(32)); }
-  SequenceBlocks bypass = New();
-  ASSERT_EQ(Admit(&bypass, Range(40), {.use_prefix_cache = false}), Verdict::kNow);
-  EXPECT_EQ(report_, PrefixReport{.bypassed = 40});
+  {
+    SequenceBlocks bypass = New();
+    ASSERT_EQ(Admit(&bypass, Range(40), {.use_prefix_cache = false}), Verdict::kNow);
+    EXPECT_EQ(report_, PrefixReport{.bypassed = 40});
+  }
   Start({.num_blocks = 8, .enable_prefix_caching = false});
   EXPECT_EQ(ReportOf(Range(40)), PrefixReport{.bypassed = 40});
 }
