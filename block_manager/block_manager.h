@@ -11,17 +11,24 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/ids.h"
 #include "block_manager/block_pool.h"
 #include "block_manager/cache_salt.h"
+#include "block_manager/content_history.h"
 #include "block_manager/copy_order.h"
+#include "block_manager/kv_event.h"
 #include "block_manager/prefix_index.h"
+#include "block_manager/prefix_report.h"
 #include "block_manager/sequence_blocks.h"
+#include "block_manager/session_leases.h"
+#include "block_manager/sliding_window.h"
 #include "block_manager/stats.h"
 
 namespace quire::block_manager {
@@ -30,6 +37,9 @@ struct BlockManagerOptions {
   std::int64_t num_blocks = 0;   // The pool's capacity.
   std::int32_t block_size = 16;  // Token slots per block; a power of two, at most 256.
   bool enable_prefix_caching = true;
+  // The share of the blocks that sessions may lease, and for how long. No share: no sessions.
+  double session_share = 0.5;
+  absl::Duration session_ttl = absl::Minutes(10);
   // Speed depends on these two, results never: hits are verified.
   PrefixHash hash = HashPrefixKey;
   std::uint64_t hash_seed = 0;
@@ -48,6 +58,12 @@ enum class Verdict {
 struct AdmitOptions {
   bool use_prefix_cache = true;
   std::int64_t keep_available = 0;  // Blocks that must still be available afterwards.
+  // Takes blocks for that many tokens, if the sequence is shorter.
+  std::int32_t reserve_tokens = 0;
+  // With a window, the sequence starts with the part of its prefix that the next token sees, and
+  // gets no more blocks than it ever needs at one time; Extend and SlideWindow do the rest.
+  SlidingWindow window = {};
+  const SessionKey* session = nullptr;  // Whose turn it is, for the report. May be null.
 };
 
 // Ownership: owns the pool and the index; SequenceBlocks own shares and must not outlive it.
@@ -68,9 +84,10 @@ class BlockManager {
   std::vector<BlockId> Match(const SequenceBlocks& sequence, std::span<const TokenId> tokens) const;
 
   // Gives a sequence without blocks its cached prefix and blocks for all the rest of `tokens`.
-  // Afterwards num_computed_tokens() is the length of the prefix.
+  // Afterwards num_computed_tokens() is the length of the prefix, and `report`, unless null, says
+  // where it comes from.
   [[nodiscard]] Verdict Admit(SequenceBlocks* sequence, std::span<const TokenId> tokens,
-                              const AdmitOptions& options);
+                              const AdmitOptions& options, PrefixReport* report = nullptr);
 
   // Makes positions [num_computed_tokens, end_position) writable: adds blocks, and replaces shared
   // ones by copies, whose orders it appends to `copies`. Source and copy of an order stay untouched
@@ -94,20 +111,52 @@ class BlockManager {
   // Gives all blocks back; the sequence may be admitted again.
   void Release(SequenceBlocks* sequence);
 
-  // Forgets all cached content that no sequence uses; returns how many blocks became free.
-  std::int64_t ResetPrefixCache() { return pool_.DropAllCached(); }
+  // As Release, for a sequence that ends a turn of a session: leases its indexed blocks and keeps
+  // `tokens`, all that are known, in place of what the session had before. The oldest leases end if
+  // all together exceed their share; one that exceeds it alone is cut to the head that fits.
+  // REQUIRES: `now` never goes back.
+  void Lease(const SessionKey& key, SequenceBlocks* sequence, std::span<const TokenId> tokens,
+             absl::Time now);
+  // The tokens of the session's last turn, until the next call that ends a lease; none if it has no
+  // lease: it never had one, or it expired, ended or gave way.
+  std::optional<std::span<const TokenId>> SessionTokens(const SessionKey& key) const {
+    return leases_.Tokens(key);
+  }
+  // Ends a lease. Returns whether there was one.
+  bool EndSession(const SessionKey& key) { return leases_.End(key); }
+  void ExpireLeases(absl::Time now) { leases_.EndExpired(now); }
+  // For the block map: every lease, oldest first; valid until the next call that changes something.
+  std::vector<SessionLeases::View> Sessions() const { return leases_.All(); }
+  // InfiniteFuture if there is no lease.
+  absl::Time next_lease_expiry() const { return leases_.next_expiry(); }
+
+  // Forgets all cached content that no sequence uses, leased or not; returns how many blocks became
+  // free.
+  std::int64_t ResetPrefixCache();
+
+  // Notes what happens to the prefix cache from now on, or stops. Off at first.
+  void RecordEvents(bool on);
+  // Appends what happened since the last call, in order; call it once per step, or it piles up.
+  void TakeEvents(std::vector<KvEvent>* out);
+  // Appends a kStored for every block that can be found now, parents before children.
+  void SnapshotEvents(std::vector<KvEvent>* out) const;
 
   std::int32_t block_size() const { return block_size_; }
+  bool caches_prefixes() const { return enable_prefix_caching_; }
+  std::int32_t owners(BlockId id) const { return pool_.owners(id); }
   std::int64_t capacity() const { return pool_.capacity(); }
   std::int64_t num_available() const { return pool_.num_available(); }
   std::int64_t BlocksForTokens(std::int64_t num_tokens) const {
     return (num_tokens + block_size_ - 1) >> block_shift_;
   }
+  // The most blocks that a sequence of that many tokens needs at one time.
+  std::int64_t BlocksForTokens(std::int64_t num_tokens, const SlidingWindow& window) const;
 
   BlockStats stats() const;
   struct BlockInfo {
     BlockState state = BlockState::kFree;
     std::int32_t owners = 0;
+    bool leased = false;
   };
   std::vector<BlockInfo> BlockInfos() const;  // [capacity]
 
@@ -118,21 +167,34 @@ class BlockManager {
  private:
   friend class ExtendDemand;
 
-  // Keeps the index in step with the pool.
-  class IndexEraser final : public BlockPool::EvictionObserver {
+  // Keeps index and leases in step with the pool.
+  class PoolObserver final : public BlockPool::EvictionObserver {
    public:
-    explicit IndexEraser(PrefixIndex* index) : index_(index) {}
-    void OnEvict(BlockId id) override { index_->Erase(id); }
+    explicit PoolObserver(BlockManager* manager) : manager_(manager) {}
+    void OnEvict(BlockId id) override { manager_->ForgetContent(id); }
+    void OnOnlyLeasedLeft() override { manager_->leases_.MakeRoom(); }
 
    private:
-    PrefixIndex* index_;
+    BlockManager* manager_;
   };
 
   void MatchInto(const SequenceBlocks& sequence, std::span<const TokenId> tokens,
                  std::vector<BlockId>* hits) const;
+  // How many blocks of so many tokens are looked up: all but the last one.
+  std::int32_t LookedUpBlocks(std::span<const TokenId> tokens) const;
+  PrefixReport Report(const SequenceBlocks& sequence, std::span<const TokenId> tokens,
+                      const AdmitOptions& options) const;
   void AppendNewBlocks(BlockTable* table, std::int64_t count);
   void CopyForWriting(BlockTable* table, std::int32_t index, std::vector<CopyOrder>* copies);
   void IndexNextBlock(SequenceBlocks* sequence, std::span<const TokenId> tokens);
+  void ForgetContent(BlockId id);
+  // Puts the chain of indexed blocks that the sequence ends into `chain_`, or nothing if one of
+  // them is gone.
+  void CollectIndexedChain(const SequenceBlocks& sequence);
+  KvEvent StoredEvent(BlockId id) const;
+  KvEvent RemovedEvent(BlockId id) const;
+  std::span<const TokenId> TokensOfBlock(std::span<const TokenId> tokens,
+                                         std::int32_t ordinal) const;
   PrefixKey KeyOfBlock(const SequenceBlocks& sequence, const BlockIdentity& parent,
                        std::span<const TokenId> tokens, std::int32_t ordinal) const;
   bool IsShared(BlockId id) const { return pool_.owners(id) > 1; }
@@ -147,10 +209,16 @@ class BlockManager {
   const bool enable_prefix_caching_;
   SaltRegistry salts_;
   PrefixIndex index_;
-  IndexEraser index_eraser_;
+  ContentHistory history_;
+  PoolObserver observer_;
   BlockPool pool_;
+  SessionLeases leases_;
+  bool records_events_ = false;
+  std::vector<KvEvent> events_;  // Not taken yet.
   std::int64_t copies_on_write_ = 0;
+  std::int64_t dropped_by_reset_ = 0;
   std::vector<BlockId> hits_;         // Scratch of Admit.
+  std::vector<BlockId> chain_;        // Scratch of Lease.
   std::vector<BlockRef> new_blocks_;  // Scratch of AppendNewBlocks; empty between calls.
 };
 

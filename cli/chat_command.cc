@@ -4,6 +4,7 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -32,7 +33,14 @@ struct ChatFlags {
   TargetFlags target;
   v1::GenerateRequest request;
   std::string system;
+  bool session = false;
 };
+
+// Nobody else's, so that conversations do not take each other's place.
+std::string NewSessionId() {
+  std::random_device random;
+  return fmt::format("chat-{:08x}{:08x}", random(), random());
+}
 
 // What Ctrl-C means: stop the answer that is being written, else leave.
 class Interrupts {
@@ -81,6 +89,7 @@ class Conversation {
     request_ = flags_.request;
     request_.mutable_sampling()->set_n(1);
     request_.mutable_chat();
+    if (flags_.session) request_.set_session_id(NewSessionId());
     if (!flags_.system.empty()) AddMessage("system", flags_.system);
   }
 
@@ -165,6 +174,11 @@ ExitCode Chat(const ChatFlags& flags, const CommandContext& context) {
     return context.console.Fail(InvalidArgument("--n: a conversation has one answer per turn"),
                                 ExitCode::kUsage);
   }
+  if (flags.request.continue_session()) {
+    return context.console.Fail(
+        InvalidArgument("--continue-session: a conversation is always sent whole"),
+        ExitCode::kUsage);
+  }
   const absl::Status wrong_flags = CheckTargetFlags(flags.target, context.environment);
   if (!wrong_flags.ok()) return context.console.Fail(wrong_flags, ExitCode::kUsage);
   LineReader reader(STDIN_FILENO);
@@ -183,7 +197,10 @@ void AddChatCommand(CLI::App& app, const CommandContext& context, Action* action
   auto flags = std::make_shared<ChatFlags>();
   auto* chat = app.add_subcommand("chat", "Talk with a model");
   chat->add_option("--system", flags->system, "what the model is told first")->type_name("TEXT");
+  auto* session = AddSwitch(*chat, "--session", &flags->session,
+                            "the server keeps the conversation's blocks between its turns");
   AddRequestFlags(*chat, &flags->request);
+  session->excludes(chat->get_option("--session-id"));
   AddTargetFlags(*chat, &flags->target);
   chat->footer(std::string("In the conversation:\n") + kHelp +
                "\nExamples:\n"

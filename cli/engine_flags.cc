@@ -38,6 +38,13 @@ void AddPoolFlags(CLI::App& app, EngineFlags* flags, CLI::Option* model) {
   AddSwitch(app, "--no-prefix-caching", &flags->no_prefix_caching,
             "compute every prompt from its first token")
       ->needs(model);
+  AddDouble(app, "--session-cache-share", &flags->host.engine.session_cache_share, 0, 1,
+            "share of the pool that sessions may keep between their turns; 0: no sessions")
+      ->needs(model);
+  AddSeconds(app, "--session-ttl", &flags->host.engine.session_ttl,
+             "how long a session's blocks are kept for its next turn")
+      ->default_str("600")
+      ->needs(model);
 }
 
 void AddSchedulerFlags(CLI::App& app, EngineFlags* flags, CLI::Option* model) {
@@ -59,6 +66,17 @@ void AddSchedulerFlags(CLI::App& app, EngineFlags* flags, CLI::Option* model) {
       app, "--scheduling-policy", &scheduler->policy,
       {{"fcfs", scheduler::Policy::kFcfs}, {"priority", scheduler::Policy::kPriority}},
       "which waiting request is next")
+      ->needs(model);
+  AddInt(app, "--client-quantum", &scheduler->client_quantum, {0, 1 << 20},
+         "clients (client_id) take turns at starting requests, each with this many prompt tokens "
+         "per round; 0: in order of arrival")
+      ->needs(model);
+  AddDouble(app, "--target-itl-ms", &flags->target_itl_ms, 0, 60'000,
+            "prefill tokens beside decodes adapt so that the time between two tokens stays below "
+            "this; 0: always --max-prefill-tokens")
+      ->needs(model);
+  AddInt(app, "--max-in-flight-steps", &scheduler->max_in_flight_steps, {0, 1 << 20},
+         "how many steps a request waits for a prefix that another one is computing")
       ->needs(model);
   AddInt(app, "--max-queued-requests", &flags->host.engine.max_queued_requests, {1, 1 << 20},
          "further ones get RESOURCE_EXHAUSTED")
@@ -119,6 +137,7 @@ absl::StatusOr<engine::HostOptions> MakeHostOptions(const EngineFlags& flags,
   auto& scheduler = options.engine.scheduler;
   scheduler.max_prefill_tokens = static_cast<std::int32_t>(flags.max_prefill_tokens.value_or(
       std::min(scheduler.max_prefill_tokens, scheduler.max_num_batched_tokens)));
+  scheduler.target_itl = absl::Milliseconds(flags.target_itl_ms);
   switch (flags.kv_cache_dtype) {
     case EngineFlags::KvChoice::kAuto:
       break;
@@ -175,6 +194,11 @@ std::map<std::string, std::string> EffectiveSettings(const engine::HostOptions& 
       {"max-logprobs", std::to_string(options.engine.max_logprobs)},
       {"no-prefix-caching", options.engine.enable_prefix_caching ? "false" : "true"},
       {"scheduling-policy", scheduler.policy == scheduler::Policy::kFcfs ? "fcfs" : "priority"},
+      {"session-cache-share", fmt::format("{}", options.engine.session_cache_share)},
+      {"session-ttl", absl::FormatDuration(options.engine.session_ttl)},
+      {"client-quantum", std::to_string(scheduler.client_quantum)},
+      {"target-itl-ms", fmt::format("{}", absl::ToDoubleMilliseconds(scheduler.target_itl))},
+      {"max-in-flight-steps", std::to_string(scheduler.max_in_flight_steps)},
       {"chat-template", report.chat_template},
   };
 }

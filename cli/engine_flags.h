@@ -21,6 +21,7 @@ struct EngineFlags {
   std::optional<std::int64_t> max_prefill_tokens;
   std::optional<std::int64_t> max_model_len;
   bool no_prefix_caching = false;
+  double target_itl_ms = 0;
   enum class KvChoice { kAuto, kF32, kF16 };
   KvChoice kv_cache_dtype = KvChoice::kAuto;
 };

@@ -79,6 +79,8 @@ ordered_json StatsJson(const v1::Stats& stats) {
   return {{"active", stats.blocks().active()},
           {"cached", stats.blocks().cached()},
           {"free", stats.blocks().free()},
+          {"leased", stats.blocks().leased()},
+          {"sessions", stats.blocks().sessions()},
           {"peak_active", stats.blocks().peak_active()},
           {"requests_running", stats.requests().running()},
           {"requests_queued", stats.requests().queued()},
@@ -108,6 +110,8 @@ void PrintTable(const ServerFacts& facts, std::ostream& out) {
                                        model.kv_cache_dtype(), FormatBytes(server.kv_bytes()))});
   table.AddRow({"blocks now", fmt::format("{} active, {} cached, {} free", blocks.active(),
                                           blocks.cached(), blocks.free())});
+  table.AddRow({"sessions now",
+                fmt::format("{}, {} of the cached blocks", blocks.sessions(), blocks.leased())});
   table.AddRow({"requests now",
                 fmt::format("{} running, {} queued, {} in all", facts.stats.requests().running(),
                             facts.stats.requests().queued(),

@@ -52,6 +52,9 @@ constexpr FieldHelp kHelp[] = {
     {"priority", "lower is more urgent; for --scheduling-policy priority"},
     {"cache_salt", "share cached prefixes only with requests of the same salt"},
     {"bypass_prefix_cache", "compute the whole prompt, cached or not"},
+    {"session_id", "keep the answer's blocks for the next turn of this session"},
+    {"continue_session", "the prompt is only what is new since the session's last turn"},
+    {"client_id", "whose share of the server this is; for --client-quantum"},
     {"parse_special", "control tokens written in the prompt are control tokens"},
     {"add_special", "put BOS and EOS as the tokenizer's rules say (default)"},
 };

@@ -27,8 +27,11 @@ constexpr absl::Duration kMaxRetryAfter = absl::Seconds(30);
 constexpr absl::Duration kDefaultRetryAfter = absl::Seconds(1);
 
 ContextLimits LimitsOf(const EngineOptions& options, const ModelRunner& runner) {
-  return {.max_model_len = options.scheduler.max_model_len,
-          .pool_tokens = runner.num_blocks() * runner.kv_geometry().block_size};
+  const std::int32_t max_model_len = options.scheduler.max_model_len;
+  const std::int64_t slots = runner.num_blocks() * runner.kv_geometry().block_size;
+  // With a window a sequence holds only its end.
+  return {.max_model_len = max_model_len,
+          .pool_tokens = options.scheduler.sliding_window > 0 ? max_model_len : slots};
 }
 
 template <class T>
@@ -60,6 +63,17 @@ absl::Status EngineOptions::Validate() const {
                            max_logprobs);
   }
   if (max_n < 1) return InvalidArgument("max_n must be at least 1, got {}", max_n);
+  // Written so that NaN is refused.
+  if (!(session_cache_share >= 0 && session_cache_share <= 1)) {
+    return InvalidArgument("session-cache-share must be in [0, 1], got {}", session_cache_share);
+  }
+  if (session_ttl <= absl::ZeroDuration()) {
+    return InvalidArgument("session-ttl must be above 0, got {}",
+                           absl::FormatDuration(session_ttl));
+  }
+  if (max_kv_event_bytes < 1) {
+    return InvalidArgument("max_kv_event_bytes must be at least 1, got {}", max_kv_event_bytes);
+  }
   return absl::OkStatus();
 }
 
@@ -83,11 +97,14 @@ class Engine::Impl {
             std::move(tokenizer), std::move(chat_template)),
         ledger_({.max_queued_requests = options.max_queued_requests,
                  .max_queued_prompt_tokens = options.max_queued_prompt_tokens}),
+        kv_events_(options.max_kv_event_bytes),
         board_(EngineStats{}),
         loop_(options, std::move(runner),
               {.ledger = ledger_,
                .mailbox = mailbox_,
                .board = board_,
+               .kv_events = kv_events_,
+               .intake = intake_,
                .sink = *sink,
                .clock = clock,
                .tokenizer = tokenizer_.get(),
@@ -127,6 +144,7 @@ class Engine::Impl {
   const Intake intake_;
   SeedSource seeds_;
   RequestLedger ledger_;
+  KvEventHub kv_events_;
   mutable Mailbox mailbox_;
   StatsBoard board_;
   EngineLoop loop_;
@@ -250,6 +268,24 @@ absl::StatusOr<BlockMap> Engine::GetBlockMap(absl::Duration timeout) const {
 absl::StatusOr<std::int64_t> Engine::ResetPrefixCache(absl::Duration timeout) {
   auto reply = std::make_shared<Reply<std::int64_t>>();
   return Await(impl_->mailbox_, reply, ResetPrefixCacheMail{reply}, timeout);
+}
+
+absl::StatusOr<bool> Engine::EndSession(std::string_view session_id, std::string_view cache_salt,
+                                        absl::Duration timeout) {
+  auto reply = std::make_shared<Reply<bool>>();
+  EndSessionMail mail{.session = {.id = std::string(session_id),
+                                  .salt = block_manager::CacheSalt::ForRequest(cache_salt)},
+                      .reply = reply};
+  return Await(impl_->mailbox_, reply, std::move(mail), timeout);
+}
+
+absl::StatusOr<std::shared_ptr<KvEventSubscription>> Engine::SubscribeKvEvents(
+    KvEventHub::OnReady on_ready) {
+  QUIRE_ASSIGN_OR_RETURN(auto subscription, impl_->kv_events_.Subscribe(std::move(on_ready)));
+  if (!impl_->mailbox_.Send(KvSubscribeMail{subscription})) {
+    return Unavailable("the engine was shut down");
+  }
+  return subscription;
 }
 
 // An eighth of the queue has moved up by then, if running requests go on ending at the mean rate

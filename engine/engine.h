@@ -4,7 +4,7 @@
 // Ownership: owns scheduler, block manager and model runner. Streams are shared with their readers
 // and outlive the engine safely (they end with a terminal status when it is destroyed).
 // Thread: all public methods may be called from any thread and none waits for a step, except
-// Drain, GetBlockMap and ResetPrefixCache, which wait with a bound.
+// Drain, GetBlockMap, ResetPrefixCache and EndSession, which wait with a bound.
 // Invariants: (1) every request that Submit accepted gets exactly one terminal status. (2) When the
 // last message of a request is published, its blocks are back and the published stats say so.
 // (3) With no work the engine thread sleeps.
@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "engine/kv_event_hub.h"
 #include "engine/model_runner.h"
 #include "engine/request.h"
 #include "engine/stats.h"
@@ -37,6 +38,10 @@ struct EngineOptions {
   std::int64_t max_prompt_bytes = 8 << 20;  // Checked before tokenising.
   std::int32_t max_logprobs = 20;           // Larger requests are refused; -1: no limit.
   std::int32_t max_n = 64;
+  double session_cache_share = 0.5;                // Of the pool, for the leases of sessions.
+  absl::Duration session_ttl = absl::Minutes(10);  // Of a lease.
+  // KV events that may wait for the slowest subscriber.
+  std::int64_t max_kv_event_bytes = 32 << 20;
   absl::Status Validate() const;
 };
 
@@ -81,6 +86,15 @@ class Engine {
   absl::StatusOr<BlockMap> GetBlockMap(absl::Duration timeout) const;
   // Forgets all cached content that no sequence uses; returns how many blocks became free.
   absl::StatusOr<std::int64_t> ResetPrefixCache(absl::Duration timeout);
+
+  // Ends a session's lease, so that its blocks are ordinary cached ones; false when there is none.
+  absl::StatusOr<bool> EndSession(std::string_view session_id, std::string_view cache_salt,
+                                  absl::Duration timeout);
+
+  // All changes of the prefix cache from now on, after a snapshot. RESOURCE_EXHAUSTED when too many
+  // subscribe. Ends with UNAVAILABLE when the engine does. `on_ready` as KvEventHub::OnReady.
+  absl::StatusOr<std::shared_ptr<KvEventSubscription>> SubscribeKvEvents(
+      KvEventHub::OnReady on_ready);
 
   // How long a refused client should wait before trying again.
   absl::Duration retry_after() const;

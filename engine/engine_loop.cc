@@ -17,7 +17,14 @@ block_manager::BlockManagerOptions BlockOptions(const EngineOptions& options,
                                                 const ModelRunner& runner) {
   return {.num_blocks = runner.num_blocks(),
           .block_size = runner.kv_geometry().block_size,
-          .enable_prefix_caching = options.enable_prefix_caching};
+          .enable_prefix_caching = options.enable_prefix_caching,
+          .session_share = options.session_cache_share,
+          .session_ttl = options.session_ttl};
+}
+
+block_manager::SessionKey SessionOf(const Request& request) {
+  return {.id = request.session_id,
+          .salt = block_manager::CacheSalt::ForRequest(request.cache_salt)};
 }
 
 BlockMap::State MapState(block_manager::BlockState state) {
@@ -48,9 +55,10 @@ void EngineLoop::Run() {
   bool open = true;
   while (open) {
     const bool busy = !given_up_ && scheduler_.has_work();
-    open = around_.mailbox.Wait(busy ? absl::ZeroDuration() : kHeartbeat, mail_);
+    open = around_.mailbox.Wait(busy ? absl::ZeroDuration() : SleepTime(), mail_);
     const bool has_mail = !mail_.empty();
     try {
+      blocks_.ExpireLeases(around_.clock.Now());
       ReadMail();
       if (open) Turn(has_mail);
     } catch (const std::exception& e) {
@@ -58,6 +66,12 @@ void EngineLoop::Run() {
     }
   }
   Finish();
+}
+
+absl::Duration EngineLoop::SleepTime() const {
+  // A clock that stands still must not keep this thread awake.
+  constexpr absl::Duration kShortest = absl::Milliseconds(1);
+  return std::clamp(blocks_.next_lease_expiry() - around_.clock.Now(), kShortest, kHeartbeat);
 }
 
 void EngineLoop::Turn(bool has_mail) {
@@ -90,6 +104,12 @@ void EngineLoop::Read(NewRequestMail& mail) {
     return;
   }
   Request& request = *mail.request;
+  if (request.continue_session) {
+    if (absl::Status status = ContinueSession(request); !status.ok()) {
+      EndByMail(mail.request, std::move(status));
+      return;
+    }
+  }
   scheduler::NewSequence sequence;
   sequence.prompt = request.encoded_here ? request.prompt : std::move(request.prompt);
   const auto prompt_tokens = static_cast<std::int32_t>(sequence.prompt.size());
@@ -102,9 +122,22 @@ void EngineLoop::Read(NewRequestMail& mail) {
   sequence.arrival = request.arrival;
   sequence.deadline = request.deadline;
   sequence.salt = block_manager::CacheSalt::ForRequest(request.cache_salt);
+  if (!request.session_id.empty()) sequence.session = SessionOf(request);
+  sequence.client_id = request.client_id;
   sequence.bypass_prefix_cache =
       request.bypass_prefix_cache || request.sampling->params().prompt_logprobs.has_value();
   scheduler_.Add(std::move(sequence));
+}
+
+absl::Status EngineLoop::ContinueSession(Request& request) {
+  const auto tokens = blocks_.SessionTokens(SessionOf(request));
+  if (!tokens) {
+    return NotFound(
+        "session_id: the session has expired, was evicted or never was; send the whole text");
+  }
+  QUIRE_RETURN_IF_ERROR(around_.intake.Continue(request, *tokens));
+  around_.ledger.SetPromptTokens(request, static_cast<std::int64_t>(request.prompt.size()));
+  return absl::OkStatus();
 }
 
 void EngineLoop::Read(AbortMail& mail) { EndByMail(mail.request, std::move(mail.status)); }
@@ -129,6 +162,30 @@ void EngineLoop::Read(ResetPrefixCacheMail& mail) {
   mail.reply->Answer(blocks_.ResetPrefixCache());
 }
 
+void EngineLoop::Read(EndSessionMail& mail) {
+  mail.reply->Answer(blocks_.EndSession(mail.session));
+}
+
+void EngineLoop::Read(KvSubscribeMail& mail) {
+  PublishKvEvents();  // What is in the snapshot shall not come again.
+  if (!std::exchange(records_kv_events_, true)) blocks_.RecordEvents(true);
+  std::vector<block_manager::KvEvent> snapshot;
+  blocks_.SnapshotEvents(&snapshot);
+  around_.kv_events.Open(*mail.subscription, std::move(snapshot));
+}
+
+void EngineLoop::PublishKvEvents() {
+  if (!records_kv_events_) return;
+  if (!around_.kv_events.has_subscriptions()) {
+    blocks_.RecordEvents(false);
+    records_kv_events_ = false;
+    return;
+  }
+  std::vector<block_manager::KvEvent> events;
+  blocks_.TakeEvents(&events);
+  if (!events.empty()) around_.kv_events.Publish(std::move(events));
+}
+
 BlockMap EngineLoop::MakeBlockMap() const {
   BlockMap map;
   map.stats = blocks_.stats();
@@ -146,6 +203,13 @@ BlockMap EngineLoop::MakeBlockMap() const {
                              .num_tokens = view.num_tokens,
                              .num_computed_tokens = view.num_computed_tokens,
                              .blocks = {view.block_table.begin(), view.block_table.end()}});
+  }
+  const absl::Time now = around_.clock.Now();
+  for (const block_manager::SessionLeases::View& lease : blocks_.Sessions()) {
+    map.sessions.push_back({.session_id = lease.key.id,
+                            .num_tokens = static_cast<std::int32_t>(lease.tokens.size()),
+                            .expires_in = lease.expiry - now,
+                            .blocks = {lease.blocks.begin(), lease.blocks.end()}});
   }
   return map;
 }
@@ -179,6 +243,7 @@ void EngineLoop::Deliver(absl::Time now) {
     num_ended += around_.ledger.Finish(request->request(), request->outcome()) ? 1 : 0;
   }
 
+  PublishKvEvents();
   around_.board.Publish(recorder_.Snapshot(now, around_.ledger.counts(), blocks_.stats(),
                                            scheduler_.stats(), healthy_, around_.ledger.closed()));
 
@@ -210,6 +275,7 @@ void EngineLoop::GiveUp(const absl::Status& error) {
   healthy_ = false;
   given_up_ = true;
   around_.ledger.Close(Unavailable("the engine has failed"));
+  around_.kv_events.Close(Unavailable("the engine has failed"));
   const absl::Status status = InternalError("the engine cannot go on", error);
   for (ActiveRequest* request : requests_.All()) End(*request, status);
   for (const std::shared_ptr<Request>& request : around_.ledger.Live()) EndByMail(request, status);
@@ -224,6 +290,7 @@ void EngineLoop::GiveUp(const absl::Status& error) {
 
 void EngineLoop::Finish() {
   const absl::Status status = Aborted("the engine was shut down");
+  around_.kv_events.Close(Unavailable("the engine was shut down"));
   for (const std::shared_ptr<Request>& request : around_.ledger.Live()) EndByMail(request, status);
   CancelLeftovers();
   Deliver(around_.clock.Now());

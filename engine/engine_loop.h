@@ -21,6 +21,7 @@
 #include "block_manager/block_manager.h"
 #include "engine/active_request.h"
 #include "engine/engine.h"
+#include "engine/intake.h"
 #include "engine/mailbox.h"
 #include "engine/model_runner.h"
 #include "engine/request_ledger.h"
@@ -44,6 +45,8 @@ class EngineLoop {
     RequestLedger& ledger;
     Mailbox& mailbox;
     StatsBoard& board;
+    KvEventHub& kv_events;
+    const Intake& intake;
     OutputSink& sink;
     Clock& clock;
     const text::Tokenizer* tokenizer;  // May be null.
@@ -76,6 +79,10 @@ class EngineLoop {
   void Read(AbortAllMail& mail);
   void Read(BlockMapMail& mail);
   void Read(ResetPrefixCacheMail& mail);
+  void Read(EndSessionMail& mail);
+  void Read(KvSubscribeMail& mail);
+  // Makes the prompt of a request that continues a session whole.
+  absl::Status ContinueSession(Request& request);
   BlockMap MakeBlockMap() const;
 
   void Step();
@@ -100,6 +107,10 @@ class EngineLoop {
   void EndIfFinished(ActiveRequest& request, absl::Time now);
   void EndByMail(const std::shared_ptr<Request>& request, absl::Status status);
   void CancelLeftovers();
+  // How long there is nothing to do unless mail comes.
+  absl::Duration SleepTime() const;
+  // Hands out the changes of the prefix cache since the last call.
+  void PublishKvEvents();
   // Publishes a snapshot, then hands out the pending output.
   void Deliver(absl::Time now);
   // Nothing can be computed any more: ends all requests with INTERNAL, for good.
@@ -116,7 +127,8 @@ class EngineLoop {
 
   bool healthy_ = true;
   bool given_up_ = false;
-  bool audit_due_ = false;  // Steps were made since the invariants were last checked.
+  bool records_kv_events_ = false;  // While somebody subscribes.
+  bool audit_due_ = false;          // Steps were made since the invariants were last checked.
   std::int32_t failed_steps_ = 0;
   std::uint64_t num_errors_ = 0;
 

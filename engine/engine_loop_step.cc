@@ -23,6 +23,7 @@ void EngineLoop::Step() {
   if (computed.ok()) {
     BookResults(end);
     scheduler_.Apply(result_);
+    if (batch_.num_tokens() > 0) scheduler_.StepTook(end - start);
     failed_steps_ = 0;
   } else {
     FailStep(computed);
@@ -160,7 +161,8 @@ void EngineLoop::BookToken(ActiveRequest& request, Branch& branch,
   booked.id = branch.id();
   booked.new_tokens.clear();
   booked.finished = true;
-  if (request.ended()) return;  // Its deadline passed in this plan, or a row of it failed.
+  booked.failed = request.ended();
+  if (booked.failed) return;  // Its deadline passed in this plan, or a row of it failed.
 
   booked.new_tokens.push_back(result.token);
   recorder_.TokenGenerated();

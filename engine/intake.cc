@@ -23,6 +23,11 @@ std::int64_t BytesOf(const ChatPrompt& prompt) {
   return static_cast<std::int64_t>(bytes);
 }
 
+absl::Status CheckLength(const char* field, const std::string& value, std::size_t max_bytes) {
+  if (value.size() <= max_bytes) return absl::OkStatus();
+  return InvalidArgument("{} has {} bytes, at most {} are allowed", field, value.size(), max_bytes);
+}
+
 }  // namespace
 
 Intake::Intake(const EngineOptions& options, const ModelTraits& traits, std::int32_t vocab_size,
@@ -56,6 +61,9 @@ absl::StatusOr<std::shared_ptr<Request>> Intake::Open(GenerationRequest request,
   opened->priority = request.priority;
   opened->cache_salt = std::move(request.cache_salt);
   opened->bypass_prefix_cache = request.bypass_prefix_cache;
+  opened->session_id = std::move(request.session_id);
+  opened->continue_session = request.continue_session;
+  opened->client_id = std::move(request.client_id);
   opened->arrival = arrival;
   opened->deadline = request.deadline;
   return opened;
@@ -63,16 +71,33 @@ absl::StatusOr<std::shared_ptr<Request>> Intake::Open(GenerationRequest request,
 
 absl::Status Intake::CheckFields(const GenerationRequest& request,
                                  const sampling::SamplingParams& params) const {
-  if (request.request_id.size() > kMaxRequestIdBytes) {
-    return InvalidArgument("request_id has {} bytes, at most {} are allowed",
-                           request.request_id.size(), kMaxRequestIdBytes);
-  }
-  if (request.cache_salt.size() > kMaxCacheSaltBytes) {
-    return InvalidArgument("cache_salt has {} bytes, at most {} are allowed",
-                           request.cache_salt.size(), kMaxCacheSaltBytes);
-  }
+  QUIRE_RETURN_IF_ERROR(CheckLength("request_id", request.request_id, kMaxRequestIdBytes));
+  QUIRE_RETURN_IF_ERROR(CheckLength("cache_salt", request.cache_salt, kMaxCacheSaltBytes));
+  QUIRE_RETURN_IF_ERROR(CheckLength("session_id", request.session_id, kMaxSessionIdBytes));
+  QUIRE_RETURN_IF_ERROR(CheckLength("client_id", request.client_id, kMaxClientIdBytes));
   QUIRE_RETURN_IF_ERROR(CheckParams(params));
+  QUIRE_RETURN_IF_ERROR(CheckSession(request, params));
   return std::visit([this](const auto& prompt) { return CheckPrompt(prompt); }, request.prompt);
+}
+
+absl::Status Intake::CheckSession(const GenerationRequest& request,
+                                  const sampling::SamplingParams& params) const {
+  if (!request.session_id.empty() && params.n != 1) {
+    return InvalidArgument("n must be 1 with a session_id, got {}", params.n);
+  }
+  if (!request.continue_session) return absl::OkStatus();
+  if (request.session_id.empty()) {
+    return InvalidArgument("session_id is missing: continue_session needs one");
+  }
+  if (std::holds_alternative<ChatPrompt>(request.prompt)) {
+    return InvalidArgument(
+        "continue_session takes text or token_ids: a chat template renders whole conversations, so "
+        "send all messages without it");
+  }
+  if (params.truncate_prompt_tokens) {
+    return InvalidArgument("truncate_prompt_tokens cannot be used with continue_session");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Intake::CheckParams(const sampling::SamplingParams& params) const {
@@ -172,9 +197,29 @@ absl::Status Intake::CompletePrompt(Request& request) const {
   request.input = TokenPrompt();
   if (request.prompt.empty()) return InvalidArgument("prompt has no tokens");
   Truncate(request.params, request.prompt);
-  const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
-  QUIRE_RETURN_IF_ERROR(check_fits_(prompt_tokens, request.branches));
+  QUIRE_RETURN_IF_ERROR(
+      check_fits_(static_cast<std::int64_t>(request.prompt.size()), request.branches));
+  return request.continue_session ? absl::OkStatus() : Finish(request);
+}
 
+absl::Status Intake::Continue(Request& request, std::span<const TokenId> session_tokens) const {
+  const std::size_t num_new = request.prompt.size();
+  const std::size_t num_tokens = session_tokens.size() + num_new;
+  const absl::Status fits = check_fits_(static_cast<std::int64_t>(num_tokens), request.branches);
+  if (!fits.ok()) {
+    return InvalidArgument("continue_session: {} tokens of the session and {} new ones: {}",
+                           session_tokens.size(), num_new, AsStd(fits.message()));
+  }
+  std::vector<TokenId> whole;
+  whole.reserve(num_tokens);
+  whole.assign(session_tokens.begin(), session_tokens.end());
+  whole.insert(whole.end(), request.prompt.begin(), request.prompt.end());
+  request.prompt = std::move(whole);
+  return Finish(request);
+}
+
+absl::Status Intake::Finish(Request& request) const {
+  const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
   const std::int64_t max_tokens = request.params.max_tokens.value_or(limits_.max_model_len);
   request.max_total_tokens = static_cast<std::int32_t>(
       std::min<std::int64_t>(prompt_tokens + max_tokens, limits_.max_model_len));

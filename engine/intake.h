@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ namespace quire::engine {
 
 struct ContextLimits {
   std::int32_t max_model_len = 0;
-  std::int64_t pool_tokens = 0;  // Slots of all KV blocks together.
+  std::int64_t pool_tokens = 0;  // What a sequence may have in the KV blocks of the pool.
 };
 
 // Scheduler::CheckFits: whether a prompt of so many tokens can ever run, on any thread.
@@ -30,6 +31,8 @@ class Intake {
  public:
   static constexpr std::size_t kMaxRequestIdBytes = 256;
   static constexpr std::size_t kMaxCacheSaltBytes = 256;
+  static constexpr std::size_t kMaxSessionIdBytes = 256;
+  static constexpr std::size_t kMaxClientIdBytes = 256;
 
   // `tokenizer` and `chat_template` may be null.
   Intake(const EngineOptions& options, const ModelTraits& traits, std::int32_t vocab_size,
@@ -51,8 +54,11 @@ class Intake {
   static std::int64_t EstimatePromptTokens(const Request& request);
 
   // Encodes and truncates the prompt, refuses what can never fit (with both numbers), makes the
-  // sampling state. Takes as long as the text needs.
+  // sampling state. Takes as long as the text needs. A prompt that continues a session is only
+  // encoded and still needs Continue.
   absl::Status CompletePrompt(Request& request) const;
+  // Puts the session's tokens before the prompt and does what CompletePrompt left.
+  absl::Status Continue(Request& request, std::span<const TokenId> session_tokens) const;
 
   absl::StatusOr<std::vector<TokenId>> Encode(const TextPrompt& prompt) const;
   absl::StatusOr<std::vector<TokenId>> Encode(const ChatPrompt& prompt) const;
@@ -62,6 +68,8 @@ class Intake {
  private:
   absl::Status CheckFields(const GenerationRequest& request,
                            const sampling::SamplingParams& params) const;
+  absl::Status CheckSession(const GenerationRequest& request,
+                            const sampling::SamplingParams& params) const;
   absl::Status CheckParams(const sampling::SamplingParams& params) const;
   absl::Status CheckLogprobs(const char* field, std::int32_t count) const;
   absl::Status CheckPrompt(const TextPrompt& prompt) const;
@@ -69,6 +77,8 @@ class Intake {
   absl::Status CheckPrompt(const ChatPrompt& prompt) const;
   absl::Status CheckBytes(std::int64_t bytes) const;
   void Truncate(const sampling::SamplingParams& params, std::vector<TokenId>& prompt) const;
+  // What follows once the whole prompt is known and fits.
+  absl::Status Finish(Request& request) const;
 
   const EngineOptions options_;
   const ModelTraits traits_;

@@ -16,6 +16,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "block_manager/session_leases.h"
+#include "engine/kv_event_hub.h"
 #include "engine/request_state.h"
 #include "engine/stats.h"
 
@@ -49,9 +51,16 @@ struct BlockMapMail {
 struct ResetPrefixCacheMail {
   std::shared_ptr<Reply<std::int64_t>> reply;
 };
+struct EndSessionMail {
+  block_manager::SessionKey session;
+  std::shared_ptr<Reply<bool>> reply;
+};
+struct KvSubscribeMail {
+  std::shared_ptr<KvEventSubscription> subscription;
+};
 
-using Mail =
-    std::variant<NewRequestMail, AbortMail, AbortAllMail, BlockMapMail, ResetPrefixCacheMail>;
+using Mail = std::variant<NewRequestMail, AbortMail, AbortAllMail, BlockMapMail,
+                          ResetPrefixCacheMail, EndSessionMail, KvSubscribeMail>;
 
 class Mailbox {
  public:

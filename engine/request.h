@@ -35,6 +35,11 @@ struct GenerationRequest {
   absl::Time deadline = absl::InfiniteFuture();  // On the engine's Clock.
   std::string cache_salt;
   bool bypass_prefix_cache = false;
+  // Keeps the answer's blocks for the next turn of the same session and cache_salt. n must be 1.
+  std::string session_id;
+  // The prompt follows the session's last turn. Not for chat prompts.
+  bool continue_session = false;
+  std::string client_id;  // Whose share this is (SchedulerOptions::client_quantum).
 };
 
 enum class FinishReason { kStop, kLength };

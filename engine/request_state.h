@@ -33,10 +33,14 @@ struct Request {
   std::int32_t priority = 0;
   std::string cache_salt;
   bool bypass_prefix_cache = false;
+  std::string session_id;
+  bool continue_session = false;
+  std::string client_id;
   absl::Time arrival;
   absl::Time deadline = absl::InfiniteFuture();
 
-  // Set once the prompt is known.
+  // Set once the prompt is known; with continue_session by the engine thread, which puts the
+  // session's tokens before it.
   std::vector<TokenId> prompt;  // Encoded and truncated; not empty.
   bool encoded_here = false;    // The client sent text and is told the ids.
   std::int32_t max_total_tokens = 0;

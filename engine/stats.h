@@ -66,6 +66,13 @@ struct BlockMap {
     std::vector<BlockId> blocks;
   };
   std::vector<Sequence> sequences;
+  struct Session {
+    std::string session_id;
+    std::int32_t num_tokens = 0;
+    absl::Duration expires_in;
+    std::vector<BlockId> blocks;
+  };
+  std::vector<Session> sessions;    // Oldest lease first.
   block_manager::BlockStats stats;  // Of the same moment.
 };
 

@@ -28,6 +28,19 @@ absl::Status SchedulerOptions::Validate() const {
   if (max_overtakes < 0) {
     return InvalidArgument("max-overtakes must be at least 0, got {}", max_overtakes);
   }
+  if (max_in_flight_steps < 0) {
+    return InvalidArgument("max-in-flight-steps must be at least 0, got {}", max_in_flight_steps);
+  }
+  if (client_quantum < 0) {
+    return InvalidArgument("client-quantum must be at least 0, got {}", client_quantum);
+  }
+  if (target_itl < absl::ZeroDuration()) {
+    return InvalidArgument("target-itl-ms must be at least 0, got {}",
+                           absl::ToDoubleMilliseconds(target_itl));
+  }
+  if (sliding_window < 0) {
+    return InvalidArgument("the sliding window must be at least 0, got {}", sliding_window);
+  }
   return absl::OkStatus();
 }
 

@@ -4,7 +4,6 @@
 #include <tuple>
 
 namespace quire::scheduler {
-namespace {
 
 bool IsBetterVictim(const Sequence& a, const Sequence& b) {
   if (a.priority != b.priority) return a.priority > b.priority;
@@ -14,12 +13,10 @@ bool IsBetterVictim(const Sequence& a, const Sequence& b) {
   return IsSeniorTo(b, a);
 }
 
-}  // namespace
-
 bool GoesBefore(const Sequence& a, const Sequence& b) {
   const bool a_is_new = !a.resuming, b_is_new = !b.resuming;
-  return std::tie(a.priority, a_is_new, a.arrival, a.id) <
-         std::tie(b.priority, b_is_new, b.arrival, b.id);
+  return std::tie(a.priority, a_is_new, a.turn, a.arrival, a.id) <
+         std::tie(b.priority, b_is_new, b.turn, b.arrival, b.id);
 }
 
 bool IsSeniorTo(const Sequence& a, const Sequence& b) {

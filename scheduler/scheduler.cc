@@ -38,13 +38,17 @@ class ResultReader {
 class Scheduler::Impl {
  public:
   Impl(const SchedulerOptions& options, block_manager::BlockManager* blocks)
-      : options_(options), blocks_(blocks), planner_(options, blocks, &store_, &stats_) {}
+      : options_(options),
+        blocks_(blocks),
+        store_(options.client_quantum),
+        planner_(options, blocks, &store_, &stats_) {}
 
   absl::Status CheckFits(std::int64_t num_prompt_tokens, std::int32_t num_branches) const;
   void Add(NewSequence request);
   void Cancel(SequenceId id);
   const StepPlan& Schedule(absl::Time now);
   void Apply(const StepResult& result);
+  void StepTook(absl::Duration duration) { planner_.StepTook(duration); }
   std::vector<SequenceId> Abandon();
   SchedulerStats stats() const;
   absl::Status Audit() const;
@@ -53,6 +57,7 @@ class Scheduler::Impl {
  private:
   void Yield(Sequence* sequence, const SequenceResult& result);
   void StartForks(Sequence* parent, ResultReader* results);
+  std::uint64_t FirstBlockHash(std::span<const TokenId> prompt, block_manager::SaltId salt) const;
 
   const SchedulerOptions options_;
   block_manager::BlockManager* blocks_;
@@ -61,6 +66,7 @@ class Scheduler::Impl {
   StepPlanner planner_;
   StepPlan plan_;
   bool plan_is_outstanding_ = false;
+  absl::Time now_;  // Of the last Schedule.
 };
 
 absl::Status Scheduler::Impl::CheckFits(std::int64_t num_prompt_tokens,
@@ -71,8 +77,8 @@ absl::Status Scheduler::Impl::CheckFits(std::int64_t num_prompt_tokens,
         "prompt of {} tokens leaves no room for a new one: max_model_len is {} tokens",
         num_prompt_tokens, options_.max_model_len);
   }
-  const std::int64_t slots = blocks_->capacity() * blocks_->block_size();
-  if (num_prompt_tokens + 1 > slots) {
+  if (blocks_->BlocksForTokens(num_prompt_tokens + 1, options_.window()) > blocks_->capacity()) {
+    const std::int64_t slots = blocks_->capacity() * blocks_->block_size();
     return InvalidArgument(
         "prompt of {} tokens and one new token exceed the KV pool of {} slots ({} blocks of {})",
         num_prompt_tokens, slots, blocks_->capacity(), blocks_->block_size());
@@ -88,6 +94,10 @@ void Scheduler::Impl::Add(NewSequence request) {
   const absl::Status fits = CheckFits(static_cast<std::int64_t>(request.prompt.size()),
                                       1 + static_cast<std::int32_t>(request.forks.size()));
   QUIRE_CHECK(fits.ok()) << AsStd(fits.message());
+  QUIRE_CHECK(blocks_->BlocksForTokens(request.reserve_tokens) <= blocks_->capacity())
+      << "cannot reserve " << request.reserve_tokens << " tokens";
+  block_manager::SequenceBlocks blocks = blocks_->NewSequence(request.salt);
+  const std::uint64_t first_block_hash = FirstBlockHash(request.prompt, blocks.salt());
   store_.Add(std::unique_ptr<Sequence>(new Sequence{
       .id = request.id,
       .pending_forks = std::move(request.forks),
@@ -96,9 +106,21 @@ void Scheduler::Impl::Add(NewSequence request) {
       .priority = options_.policy == Policy::kPriority ? request.priority : 0,
       .arrival = request.arrival,
       .deadline = request.deadline,
+      .client_id = std::move(request.client_id),
+      .session = std::move(request.session),
+      .reserve_tokens = request.reserve_tokens,
       .bypass_prefix_cache = request.bypass_prefix_cache,
-      .blocks = blocks_->NewSequence(request.salt),
+      .first_block_hash = first_block_hash,
+      .blocks = std::move(blocks),
   }));
+}
+
+std::uint64_t Scheduler::Impl::FirstBlockHash(std::span<const TokenId> prompt,
+                                              block_manager::SaltId salt) const {
+  const auto size = static_cast<std::size_t>(blocks_->block_size());
+  if (prompt.size() < size) return 0;
+  return block_manager::HashPrefixKey(
+      {.salt = salt, .parent = block_manager::kNoParent, .tokens = prompt.first(size)}, 0);
 }
 
 void Scheduler::Impl::Cancel(SequenceId id) {
@@ -114,6 +136,8 @@ void Scheduler::Impl::Cancel(SequenceId id) {
 
 const StepPlan& Scheduler::Impl::Schedule(absl::Time now) {
   QUIRE_CHECK(!plan_is_outstanding_) << "Schedule before Apply";
+  now_ = now;
+  blocks_->ExpireLeases(now);
   planner_.Plan(now, &plan_);
   plan_is_outstanding_ = !plan_.empty();
   return plan_;
@@ -128,6 +152,9 @@ void Scheduler::Impl::Apply(const StepResult& result) {
     Sequence* const sequence = planner_.scheduled()[i];
     const std::int32_t num_computed = entry.first_token + entry.num_tokens;
     blocks_->Commit(&sequence->blocks, sequence->tokens, num_computed);
+    if (options_.sliding_window > 0) {
+      blocks_->SlideWindow(&sequence->blocks, options_.window().FirstSeen(num_computed));
+    }
     sequence->max_computed_tokens = std::max(sequence->max_computed_tokens, num_computed);
     if (!entry.samples) continue;
     const SequenceResult& own = results.Take(entry.id);
@@ -155,24 +182,30 @@ void Scheduler::Impl::StartForks(Sequence* parent, ResultReader* results) {
                                      .priority = parent->priority,
                                      .arrival = parent->arrival,
                                      .deadline = parent->deadline,
+                                     .client_id = parent->client_id,
                                      .bypass_prefix_cache = parent->bypass_prefix_cache,
+                                     .first_block_hash = parent->first_block_hash,
                                      .blocks = blocks_->Fork(parent->blocks),
                                      .was_admitted = true,
                                      .max_computed_tokens = parent->max_computed_tokens,
                                  }));
+    stats_.fork_shared_tokens += fork->num_computed_tokens();
     Yield(fork, result);
   }
 }
 
 // Books the new tokens of a sequence that sampled.
 void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
+  sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
+                          result.new_tokens.end());
   if (result.finished) {
+    if (sequence->session.has_value() && !result.failed) {
+      blocks_->Lease(*sequence->session, &sequence->blocks, sequence->tokens, now_);
+    }
     store_.Remove(sequence);
     return;
   }
   QUIRE_CHECK(!result.new_tokens.empty()) << "no token for sequence " << result.id.value();
-  sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
-                          result.new_tokens.end());
   QUIRE_DCHECK(sequence->num_tokens() < sequence->max_total_tokens)
       << "sequence " << sequence->id.value() << " should have finished";
   sequence->decoding = true;
@@ -197,6 +230,8 @@ SchedulerStats Scheduler::Impl::stats() const {
   stats.num_running = store_.running_slots();
   stats.num_waiting = store_.waiting().num_branches();
   stats.num_waiting_tokens = store_.waiting().num_tokens();
+  stats.oldest_waiting_arrival = store_.waiting().oldest_arrival();
+  stats.prefill_cap = planner_.prefill_cap();
   return stats;
 }
 
@@ -227,6 +262,7 @@ void Scheduler::Add(NewSequence sequence) { impl_->Add(std::move(sequence)); }
 void Scheduler::Cancel(SequenceId id) { impl_->Cancel(id); }
 const StepPlan& Scheduler::Schedule(absl::Time now) { return impl_->Schedule(now); }
 void Scheduler::Apply(const StepResult& result) { impl_->Apply(result); }
+void Scheduler::StepTook(absl::Duration duration) { impl_->StepTook(duration); }
 std::vector<SequenceId> Scheduler::Abandon() { return impl_->Abandon(); }
 bool Scheduler::has_work() const { return !impl_->store().empty(); }
 absl::Time Scheduler::next_deadline() const { return impl_->store().next_deadline(); }

@@ -25,6 +25,9 @@ namespace quire::scheduler {
 // no blocks. (3) running_slots() is the number of branches of the running ones.
 class SequenceStore {
  public:
+  // See WaitingQueue.
+  explicit SequenceStore(std::int32_t client_quantum) : waiting_(client_quantum) {}
+
   // Queues a new sequence.
   Sequence* Add(std::unique_ptr<Sequence> sequence);
   // Lets a pending fork of `parent`, which is running, run by itself.

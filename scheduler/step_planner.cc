@@ -11,11 +11,14 @@ using block_manager::Verdict;
 StepPlanner::StepPlanner(const SchedulerOptions& options, block_manager::BlockManager* blocks,
                          SequenceStore* store, SchedulerStats* stats)
     : options_(options),
+      window_(options.window()),
       blocks_(blocks),
       store_(store),
       stats_(stats),
-      admission_(options, blocks, store),
-      demand_(blocks) {}
+      admission_(options, blocks, store, stats),
+      demand_(blocks),
+      preemptions_(window_, blocks),
+      prefill_cap_(options.target_itl, blocks->block_size(), options.max_prefill_tokens) {}
 
 void StepPlanner::Plan(absl::Time now, StepPlan* plan) {
   plan_ = plan;
@@ -41,13 +44,23 @@ void StepPlanner::PlanOnce() {
   token_budget_ = options_.max_num_batched_tokens;
   const std::int64_t preemptions_before = stats_->num_preemptions;
   EndOutgrown();
-  MakeRoomForDecodes();
+  MakeRoomForRunning();
+  MakeRoomForUrgent();
   ScheduleDecodes();
-  prefill_budget_ =
-      plan_->empty() ? token_budget_ : std::min(token_budget_, options_.max_prefill_tokens);
+  num_decode_tokens_ = plan_->num_tokens;
+  prefill_budget_ = plan_->empty() ? token_budget_ : std::min(token_budget_, prefill_cap_.tokens());
   SchedulePrefills();
-  // Whoever was preempted just now would only come back to be preempted again.
-  if (stats_->num_preemptions == preemptions_before) AdmitWaiting();
+  if (stats_->num_preemptions == preemptions_before) {
+    AdmitWaiting();
+  } else {
+    // Whoever was preempted just now would only come back to be preempted again.
+    stats_->waiting_because = {.blocks = store_->waiting().num_branches()};
+  }
+}
+
+void StepPlanner::StepTook(absl::Duration duration) {
+  if (num_decode_tokens_ == 0) return;
+  prefill_cap_.StepTook(duration, plan_->num_tokens - num_decode_tokens_);
 }
 
 void StepPlanner::EndExpired(absl::Time now) {
@@ -59,27 +72,45 @@ void StepPlanner::EndExpired(absl::Time now) {
 void StepPlanner::EndOutgrown() {
   outgrown_.clear();
   for (Sequence* sequence : store_->running()) {
-    if (blocks_->BlocksForTokens(sequence->num_tokens()) > blocks_->capacity()) {
+    if (blocks_->BlocksForTokens(sequence->num_tokens(), window_) > blocks_->capacity()) {
       outgrown_.push_back(sequence);
     }
   }
   for (Sequence* sequence : outgrown_) Terminate(sequence, TerminalReason::kKvCapacity);
 }
 
-// Only decodes ask for blocks: a prefill got all of its blocks when it was admitted. If there is no
-// victim left, everybody but the most senior one is resuming; it then waits, without its work being
-// lost, for them to yield a token.
-void StepPlanner::MakeRoomForDecodes() {
+// If there is no victim left, everybody but the most senior one is resuming; it then waits, without
+// its work being lost, for them to yield a token.
+void StepPlanner::MakeRoomForRunning() {
   while (true) {
     demand_.Clear();
     for (const Sequence* sequence : store_->running()) {
-      if (sequence->decoding) demand_.Add(sequence->blocks, sequence->num_tokens());
+      if (sequence->AsksForBlocks(window_)) {
+        demand_.Add(sequence->blocks, sequence->NextEnd(window_));
+      }
     }
     if (demand_.num_blocks() <= blocks_->num_available()) return;
     Sequence* const victim = ChooseVictim(store_->running());
     if (victim == nullptr) return;
     Preempt(victim);
   }
+}
+
+// At most one waiting sequence per step preempts others: the first one, if nothing else helps it.
+void StepPlanner::MakeRoomForUrgent() {
+  if (options_.policy != Policy::kPriority || store_->waiting().empty()) return;
+  const Sequence& urgent = **store_->waiting().begin();
+  if (admission_.AwaitsPrefix(urgent)) return;
+  if (!preemptions_.Find(urgent, {.running = store_->running(),
+                                  .free_slots = options_.max_num_seqs - store_->running_slots(),
+                                  .watermark_blocks = admission_.watermark_blocks()})) {
+    return;
+  }
+  for (Sequence* victim : preemptions_.victims()) {
+    Preempt(victim);
+    ++stats_->num_preemptions_for_urgent;
+  }
+  ReportAdmission(admission_.AdmitHead(preemptions_.keep_available()));
 }
 
 void StepPlanner::ScheduleDecodes() {
@@ -108,17 +139,24 @@ void StepPlanner::SchedulePrefills() {
 }
 
 void StepPlanner::AdmitWaiting() {
-  admission_.BeginStep();
+  admission_.BeginStep(prefills_);
   while (prefill_budget_ > 0) {
     Sequence* const sequence = admission_.AdmitNext();
-    if (sequence == nullptr) return;
+    if (sequence == nullptr) break;
     ReportAdmission(sequence);
     ScheduleChunk(sequence);
   }
+  admission_.EndStep();
 }
 
 void StepPlanner::ScheduleChunk(Sequence* sequence) {
-  const std::int32_t num_tokens = std::min(sequence->num_uncomputed_tokens(), prefill_budget_);
+  const std::int32_t end =
+      std::min(sequence->NextEnd(window_), sequence->num_computed_tokens() + prefill_budget_);
+  const std::int32_t num_tokens = end - sequence->num_computed_tokens();
+  if (window_.tokens > 0 &&
+      blocks_->Extend(&sequence->blocks, end, &plan_->copies) != Verdict::kNow) {
+    return;
+  }
   const std::int32_t num_recomputed =
       std::clamp(sequence->max_computed_tokens - sequence->num_computed_tokens(), 0, num_tokens);
   Schedule(sequence, num_tokens);
@@ -149,22 +187,17 @@ void StepPlanner::Schedule(Sequence* sequence, std::int32_t num_tokens) {
 }
 
 void StepPlanner::ReportAdmission(Sequence* sequence) {
-  const std::int32_t num_cached = sequence->num_computed_tokens();
-  if (sequence->was_admitted) {
-    stats_->prefix_hit_tokens_after_preemption += num_cached;
-    return;
-  }
+  if (sequence->was_admitted) return;
   sequence->was_admitted = true;
-  plan_->admitted.push_back({sequence->id, num_cached});
-  if (sequence->bypass_prefix_cache) return;
-  stats_->prefix_query_tokens += sequence->num_tokens();
-  stats_->prefix_hit_tokens += num_cached;
+  plan_->admitted.push_back({sequence->id, sequence->num_computed_tokens()});
 }
 
 void StepPlanner::Preempt(Sequence* sequence) {
   blocks_->Release(&sequence->blocks);
   sequence->decoding = false;
   sequence->resuming = true;
+  sequence->turn = {};
+  sequence->in_flight = {};
   store_->Requeue(sequence);
   plan_->preempted.push_back(sequence->id);
   ++stats_->num_preemptions;

@@ -11,6 +11,8 @@
 #include "absl/time/time.h"
 #include "block_manager/block_manager.h"
 #include "scheduler/admission.h"
+#include "scheduler/preemption_plan.h"
+#include "scheduler/prefill_cap.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/sequence_store.h"
 #include "scheduler/step_plan.h"
@@ -26,12 +28,16 @@ class StepPlanner {
   void Plan(absl::Time now, StepPlan* plan);
   // The sequences of plan->scheduled, in its order.
   std::span<Sequence* const> scheduled() const { return scheduled_; }
+  // How long the last planned step took.
+  void StepTook(absl::Duration duration);
+  std::int32_t prefill_cap() const { return prefill_cap_.tokens(); }
 
  private:
   void PlanOnce();
   void EndExpired(absl::Time now);
   void EndOutgrown();
-  void MakeRoomForDecodes();
+  void MakeRoomForRunning();
+  void MakeRoomForUrgent();
   void ScheduleDecodes();
   void SchedulePrefills();
   void AdmitWaiting();
@@ -43,16 +49,20 @@ class StepPlanner {
   void Terminate(Sequence* sequence, TerminalReason reason);
 
   const SchedulerOptions options_;
+  const block_manager::SlidingWindow window_;
   block_manager::BlockManager* blocks_;
   SequenceStore* store_;
   SchedulerStats* stats_;
   AdmissionControl admission_;
   block_manager::ExtendDemand demand_;
+  PreemptionPlan preemptions_;
+  PrefillCap prefill_cap_;
 
   // Of the step being planned.
   StepPlan* plan_ = nullptr;
   std::int32_t token_budget_ = 0;
   std::int32_t prefill_budget_ = 0;  // At most token_budget_.
+  std::int32_t num_decode_tokens_ = 0;
   std::vector<Sequence*> scheduled_;
   std::vector<Sequence*> prefills_;
   std::vector<Sequence*> outgrown_;

@@ -306,6 +306,18 @@ std::shared_ptr<Call> Client::WatchStats(absl::Duration interval, OnStats on_sta
        .forget = {}});
 }
 
+std::shared_ptr<Call> Client::SubscribeKvEvents(OnKvEvents on_events, OnDone on_done) {
+  return impl_->StartStream<v1::KvEventBatch>(
+      {}, {.prepare =
+               [&connection = impl_->Next()](grpc::ClientContext* context,
+                                             grpc::CompletionQueue* queue) {
+                 return connection.stats.PrepareAsyncSubscribeKvEvents(context, {}, queue);
+               },
+           .on_response = std::move(on_events),
+           .on_done = std::move(on_done),
+           .forget = {}});
+}
+
 CallOutcome Client::GenerateAndWait(const v1::GenerateRequest& request, const CallOptions& options,
                                     OnResponse on_response) {
   absl::Notification done;
@@ -375,6 +387,20 @@ absl::StatusOr<std::int64_t> Client::ResetPrefixCache() {
             return connection.engine.ResetPrefixCache(context, {}, answer);
           }));
   return response.freed_blocks();
+}
+
+absl::StatusOr<bool> Client::EndSession(const std::string& session_id,
+                                        const std::string& cache_salt) {
+  v1::EndSessionRequest request;
+  request.set_session_id(session_id);
+  request.set_cache_salt(cache_salt);
+  QUIRE_ASSIGN_OR_RETURN(
+      const auto response,
+      impl_->Unary<v1::EndSessionResponse>(
+          kDefaultTimeout, [&](Connection& connection, auto* context, auto* answer) {
+            return connection.engine.EndSession(context, request, answer);
+          }));
+  return response.existed();
 }
 
 absl::StatusOr<bool> Client::Drain(absl::Duration timeout) {

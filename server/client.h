@@ -3,7 +3,7 @@
 //
 // Ownership: a Client outlives no call: its destructor cancels what is live and returns after the
 // last `on_done`. Handles may outlive the client; cancelling through them is then a no-op.
-// Thread: all methods may be called from any thread, Generate and WatchStats also from callbacks.
+// Thread: all methods may be called from any thread, those that return a Call also from callbacks.
 // Callbacks run on the client's thread, one at a time; they must not block, nor call the blocking
 // methods of the same client.
 #pragma once
@@ -63,6 +63,7 @@ class Client {
 
   using OnResponse = std::function<void(const v1::GenerateResponse&)>;
   using OnStats = std::function<void(const v1::Stats&)>;
+  using OnKvEvents = std::function<void(const v1::KvEventBatch&)>;
   using OnDone = std::function<void(const CallOutcome&)>;
 
   // Sends the request at once. `on_response` gets every message in order, then `on_done` comes
@@ -70,6 +71,7 @@ class Client {
   std::shared_ptr<Call> Generate(const v1::GenerateRequest& request, const CallOptions& options,
                                  OnResponse on_response, OnDone on_done);
   std::shared_ptr<Call> WatchStats(absl::Duration interval, OnStats on_stats, OnDone on_done);
+  std::shared_ptr<Call> SubscribeKvEvents(OnKvEvents on_events, OnDone on_done);
 
   // The same, waiting for the end.
   CallOutcome GenerateAndWait(const v1::GenerateRequest& request, const CallOptions& options,
@@ -85,7 +87,9 @@ class Client {
   absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo();
   absl::StatusOr<v1::GetModelInfoResponse> GetModelInfo();
   absl::Status Abort(const std::vector<std::string>& request_ids);
-  absl::StatusOr<std::int64_t> ResetPrefixCache();     // Blocks that became free.
+  absl::StatusOr<std::int64_t> ResetPrefixCache();  // Blocks that became free.
+  // Whether there was such a session.
+  absl::StatusOr<bool> EndSession(const std::string& session_id, const std::string& cache_salt);
   absl::StatusOr<bool> Drain(absl::Duration timeout);  // True: everything ended in time.
   absl::StatusOr<v1::Stats> GetStats();
   absl::StatusOr<v1::GetBlockMapResponse> GetBlockMap();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "server/stats_labels.h"
 
 namespace quire::server {
 namespace {
@@ -140,6 +141,10 @@ void AddDelta(const engine::Delta& delta, std::vector<v1::GenerateResponse>* out
   message->set_text(delta.text);
 }
 
+void ToProto(const LabelledCounts& counts, google::protobuf::Map<std::string, std::int64_t>* out) {
+  for (const auto& [label, count] : counts) (*out)[std::string(label)] = count;
+}
+
 v1::BlockStats ToProto(const block_manager::BlockStats& stats) {
   v1::BlockStats out;
   out.set_capacity(stats.capacity);
@@ -152,6 +157,11 @@ v1::BlockStats ToProto(const block_manager::BlockStats& stats) {
   out.set_evictions(stats.evictions);
   out.set_copies_on_write(stats.copies_on_write);
   out.set_peak_active(stats.peak_active);
+  out.set_leased(stats.leased);
+  out.set_sessions(stats.sessions);
+  ToProto(EvictionsByReason(stats), out.mutable_evictions_by_reason());
+  out.set_leases_expired(stats.leases_expired);
+  out.set_leases_displaced(stats.leases_displaced);
   return out;
 }
 
@@ -210,6 +220,10 @@ absl::StatusOr<engine::GenerationRequest> ToEngine(v1::GenerateRequest request,
   engine::GenerationRequest out;
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
+      // In the middle of a text there is no beginning to mark.
+      if (!request.text().has_add_special()) {
+        request.mutable_text()->set_add_special(!request.continue_session());
+      }
       out.prompt = ToEngine(std::move(*request.mutable_text()));
       break;
     case v1::GenerateRequest::kTokenIds: {
@@ -230,6 +244,9 @@ absl::StatusOr<engine::GenerationRequest> ToEngine(v1::GenerateRequest request,
   out.deadline = deadline;
   out.cache_salt = std::move(*request.mutable_cache_salt());
   out.bypass_prefix_cache = request.bypass_prefix_cache();
+  out.session_id = std::move(*request.mutable_session_id());
+  out.continue_session = request.continue_session();
+  out.client_id = std::move(*request.mutable_client_id());
   return out;
 }
 
@@ -304,6 +321,13 @@ v1::Stats ToProto(const engine::EngineStats& stats, absl::Duration uptime) {
   }
   out.set_healthy(stats.healthy);
   out.set_draining(stats.draining);
+  ToProto(HitTokensBySource(stats.scheduler), out.mutable_hit_tokens_by_source());
+  ToProto(MissTokensByReason(stats.scheduler), out.mutable_miss_tokens_by_reason());
+  ToProto(WaitingByReason(stats.scheduler), out.mutable_waiting_by_reason());
+  out.set_oldest_waiting_seconds(OldestWaitingSeconds(stats));
+  out.set_in_flight_waits(stats.scheduler.in_flight_waits);
+  out.set_in_flight_timeouts(stats.scheduler.in_flight_timeouts);
+  out.set_prefill_cap_tokens(stats.scheduler.prefill_cap);
   return out;
 }
 
@@ -319,6 +343,34 @@ v1::GetBlockMapResponse ToProto(const engine::BlockMap& map) {
     entry->set_num_tokens(sequence.num_tokens);
     entry->set_num_computed_tokens(sequence.num_computed_tokens);
     for (const BlockId block : sequence.blocks) entry->add_block_ids(block.value());
+  }
+  for (const auto& session : map.sessions) {
+    auto* entry = out.add_sessions();
+    entry->set_session_id(session.session_id);
+    entry->set_num_tokens(session.num_tokens);
+    entry->set_expires_in_seconds(absl::ToDoubleSeconds(session.expires_in));
+    for (const BlockId block : session.blocks) entry->add_block_ids(block.value());
+  }
+  return out;
+}
+
+v1::KvEvent ToProto(const block_manager::KvEvent& event) {
+  v1::KvEvent out;
+  switch (event.kind) {
+    case block_manager::KvEvent::Kind::kStored: {
+      auto* stored = out.mutable_stored();
+      stored->set_block_hash(event.block_hash);
+      if (event.parent_hash) stored->set_parent_block_hash(*event.parent_hash);
+      stored->mutable_token_ids()->Add(event.tokens.begin(), event.tokens.end());
+      stored->set_salted(event.salted);
+      break;
+    }
+    case block_manager::KvEvent::Kind::kRemoved:
+      out.mutable_removed()->set_block_hash(event.block_hash);
+      break;
+    case block_manager::KvEvent::Kind::kCleared:
+      out.mutable_cleared();
+      break;
   }
   return out;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "block_manager/kv_event.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "engine/token_stream.h"
@@ -51,5 +52,6 @@ class UnaryAnswer {
 
 v1::Stats ToProto(const engine::EngineStats& stats, absl::Duration uptime);
 v1::GetBlockMapResponse ToProto(const engine::BlockMap& map);
+v1::KvEvent ToProto(const block_manager::KvEvent& event);
 
 }  // namespace quire::server

@@ -25,6 +25,11 @@ void Emitter::OnOutput(std::vector<std::shared_ptr<engine::TokenStream>> streams
   }
 }
 
+void Emitter::Post(std::function<void()> job) {
+  absl::MutexLock lock(&mutex_);
+  jobs_.push_back(std::move(job));
+}
+
 void Emitter::Attach(const engine::TokenStream* stream, std::shared_ptr<StreamReader> reader) {
   absl::MutexLock lock(&mutex_);
   readers_[stream] = std::move(reader);
@@ -59,15 +64,17 @@ std::vector<std::shared_ptr<StreamReader>> Emitter::Readers() const {
 void Emitter::Run() {
   std::vector<std::shared_ptr<engine::TokenStream>> streams;
   std::vector<std::shared_ptr<StreamReader>> readers;
+  std::vector<std::function<void()>> jobs;
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(
           +[](Emitter* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
-            return self->stopping_ || !self->ready_.empty();
+            return self->stopping_ || !self->ready_.empty() || !self->jobs_.empty();
           },
           this));
       if (stopping_) return;
+      jobs.swap(jobs_);
       streams.swap(ready_);
       for (const auto& stream : streams) {
         if (const auto found = readers_.find(stream.get()); found != readers_.end()) {
@@ -75,6 +82,8 @@ void Emitter::Run() {
         }
       }
     }
+    for (const auto& job : jobs) job();
+    jobs.clear();
     for (const auto& reader : readers) reader->OnOutputReady();
     readers.clear();
     streams.clear();

@@ -6,6 +6,7 @@
 // the emitter's thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -37,6 +38,9 @@ class Emitter final : public engine::OutputSink {
 
   void OnOutput(std::vector<std::shared_ptr<engine::TokenStream>> streams) override;
 
+  // Runs `job`, which must not block, on the emitter's thread; for output that is no stream's.
+  void Post(std::function<void()> job);
+
   // From now on `reader` is told of output. What came before Attach is not told: the caller looks
   // once itself, after Attach.
   void Attach(const engine::TokenStream* stream, std::shared_ptr<StreamReader> reader);
@@ -56,6 +60,7 @@ class Emitter final : public engine::OutputSink {
   absl::flat_hash_map<const engine::TokenStream*, std::shared_ptr<StreamReader>> readers_
       ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<engine::TokenStream>> ready_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> jobs_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

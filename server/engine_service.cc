@@ -62,6 +62,23 @@ grpc::ServerUnaryReactor* EngineService::ResetPrefixCache(grpc::CallbackServerCo
       });
 }
 
+grpc::ServerUnaryReactor* EngineService::EndSession(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return OffloadUnary<v1::EndSessionRequest>(
+      services_, services_.engine_jobs, context, request, response,
+      [](engine::Engine& engine,
+         const v1::EndSessionRequest& session) -> absl::StatusOr<v1::EndSessionResponse> {
+        if (session.session_id().empty()) return InvalidArgument("session_id is missing");
+        QUIRE_ASSIGN_OR_RETURN(
+            const bool existed,
+            engine.EndSession(session.session_id(), session.cache_salt(), kEngineWait));
+        v1::EndSessionResponse answer;
+        answer.set_existed(existed);
+        return answer;
+      });
+}
+
 grpc::ServerUnaryReactor* EngineService::Drain(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {

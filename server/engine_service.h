@@ -13,7 +13,8 @@ using RawEngine = v1::EngineService::WithRawCallbackMethod_GetServerInfo<
     v1::EngineService::WithRawCallbackMethod_GetModelInfo<
         v1::EngineService::WithRawCallbackMethod_Abort<
             v1::EngineService::WithRawCallbackMethod_ResetPrefixCache<
-                v1::EngineService::WithRawCallbackMethod_Drain<Base>>>>>;
+                v1::EngineService::WithRawCallbackMethod_EndSession<
+                    v1::EngineService::WithRawCallbackMethod_Drain<Base>>>>>>;
 
 class EngineService final : public RawEngine<v1::EngineService::Service> {
  public:
@@ -35,6 +36,9 @@ class EngineService final : public RawEngine<v1::EngineService::Service> {
   grpc::ServerUnaryReactor* ResetPrefixCache(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* EndSession(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* response) override;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "server/stats_labels.h"
+
 namespace quire::server {
 namespace {
 
@@ -38,6 +40,12 @@ class Writer {
   }
   void Sample(double value, Labels labels = {}) { Line("", labels, value); }
 
+  // One sample per cause, under the label `key`.
+  void Labelled(std::string_view name, std::string_view type, std::string_view help,
+                std::string_view key, const LabelledCounts& counts) {
+    Family(name, type, help);
+    for (const auto& [label, count] : counts) Sample(static_cast<double>(count), {{key, label}});
+  }
   void Single(std::string_view name, std::string_view type, std::string_view help, double value) {
     Family(name, type, help);
     Sample(value);
@@ -103,8 +111,17 @@ void WriteBlocks(const engine::EngineStats& stats, Writer* out) {
              static_cast<double>(blocks.useful_slots));
   out->Gauge("quire_kv_useful_slot_ratio", "Useful slots among those of active blocks; 0 if none.",
              Ratio(blocks.useful_slots, blocks.active * blocks.block_size));
-  out->Counter("quire_kv_block_evictions_total", "Cached blocks dropped to make room.",
-               blocks.evictions);
+  out->Gauge("quire_kv_sharing_ratio",
+             "Logical over active blocks: above 1 when shared; 0 if none.",
+             Ratio(blocks.logical_blocks, blocks.active));
+  out->Gauge("quire_kv_blocks_leased", "Cached blocks that sessions have leased.",
+             static_cast<double>(blocks.leased));
+  out->Gauge("quire_sessions", "Sessions that have a lease.", static_cast<double>(blocks.sessions));
+  out->Labelled("quire_session_leases_lost_total", "counter", "Leases that ended early or expired.",
+                "reason",
+                {{"expired", blocks.leases_expired}, {"displaced", blocks.leases_displaced}});
+  out->Labelled("quire_kv_block_evictions_total", "counter", "Cached blocks that were dropped.",
+                "reason", EvictionsByReason(blocks));
   out->Counter("quire_kv_block_copies_total", "Blocks copied because a shared one was written.",
                blocks.copies_on_write);
   out->Counter("quire_kv_block_allocations_total", "Blocks handed out.", blocks.allocations);
@@ -129,6 +146,10 @@ void WriteRequests(const engine::EngineStats& stats, Writer* out) {
   out->Family("quire_sequences", "gauge", "Branches known to the scheduler.");
   out->Sample(stats.scheduler.num_running, {{"state", "running"}});
   out->Sample(stats.scheduler.num_waiting, {{"state", "waiting"}});
+  out->Labelled("quire_waiting_sequences", "gauge", "Waiting branches by what they wait for.",
+                "reason", WaitingByReason(stats.scheduler));
+  out->Gauge("quire_oldest_waiting_seconds", "Age of the oldest waiting request; 0 if none.",
+             OldestWaitingSeconds(stats));
 }
 
 void WriteTokens(const engine::EngineStats& stats, Writer* out) {
@@ -147,11 +168,18 @@ void WriteTokens(const engine::EngineStats& stats, Writer* out) {
                scheduler.num_preemptions);
   out->Counter("quire_prefix_query_tokens_total", "Tokens looked up in the prefix cache.",
                scheduler.prefix_query_tokens);
-  out->Family("quire_prefix_hit_tokens_total", "counter",
-              "Tokens found in the prefix cache, by what the sequence was doing.");
-  out->Sample(static_cast<double>(scheduler.prefix_hit_tokens), {{"source", "admission"}});
-  out->Sample(static_cast<double>(scheduler.prefix_hit_tokens_after_preemption),
-              {{"source", "after_preemption"}});
+  out->Labelled("quire_prefix_hit_tokens_total", "counter",
+                "Tokens that were not computed, by what they were found by.", "source",
+                HitTokensBySource(scheduler));
+  out->Labelled("quire_prefix_miss_tokens_total", "counter",
+                "Prompt tokens that were computed, by why they were not cached.", "reason",
+                MissTokensByReason(scheduler));
+  out->Counter("quire_in_flight_waits_total",
+               "Requests that waited for a prefix which another one computed.",
+               scheduler.in_flight_waits);
+  out->Counter("quire_in_flight_timeouts_total",
+               "Those of them that waited too long and computed it themselves.",
+               scheduler.in_flight_timeouts);
 }
 
 void WriteEngine(const engine::EngineStats& stats, absl::Duration uptime, bool serving,
@@ -160,6 +188,8 @@ void WriteEngine(const engine::EngineStats& stats, absl::Duration uptime, bool s
   out->Counter("quire_no_progress_failures_total",
                "Requests ended because a step could not schedule anything; a bug if not 0.",
                stats.scheduler.no_progress_failures);
+  out->Gauge("quire_prefill_cap_tokens", "Prefill tokens of the next step that also decodes.",
+             stats.scheduler.prefill_cap);
   out->Gauge("quire_snapshot", "Number of the snapshot that this scrape shows.",
              static_cast<double>(stats.sequence_number));
   out->Gauge("quire_serving", "1 while new requests are welcome.", serving ? 1 : 0);
@@ -191,6 +221,12 @@ void WriteVllm(const engine::EngineStats& stats, const MetricsInfo& info, Writer
              static_cast<double>(stats.requests_running));
   out->Gauge("vllm:num_requests_waiting", "As quire_requests_queued.",
              static_cast<double>(stats.requests_queued));
+  // Deferred: could run, but waits for somebody else.
+  const scheduler::WaitingBecause& waiting = stats.scheduler.waiting_because;
+  const std::int32_t deferred = waiting.prefix_in_flight + waiting.turn;
+  out->Labelled("vllm:num_requests_waiting_by_reason", "gauge",
+                "As quire_waiting_sequences, in two groups.", "reason",
+                {{"capacity", waiting.total() - deferred}, {"deferred", deferred}});
   out->Gauge("vllm:kv_cache_usage_perc", "Active share of the KV blocks, 0 to 1.",
              Ratio(stats.blocks.active, stats.blocks.capacity));
   out->Family("vllm:cache_config_info", "gauge", "Settings of the KV cache as labels.");
@@ -206,6 +242,11 @@ void WriteVllm(const engine::EngineStats& stats, const MetricsInfo& info, Writer
   out->Counter("vllm:prompt_tokens_total", "Prompt tokens.", stats.prompt_tokens);
   out->Counter("vllm:prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
                stats.cached_prompt_tokens);
+  out->Labelled("vllm:prompt_tokens_by_source_total", "counter",
+                "Prompt tokens by where their keys and values came from.", "source",
+                {{"local_compute", stats.prompt_tokens - stats.cached_prompt_tokens},
+                 {"local_cache_hit", stats.cached_prompt_tokens},
+                 {"external_kv_transfer", 0}});
   out->Counter("vllm:generation_tokens_total", "Tokens generated.", stats.generation_tokens);
   out->Family("vllm:request_success_total", "counter", "Finished requests by reason.");
   out->Sample(static_cast<double>(stats.finished_stop), {{"finished_reason", "stop"}});

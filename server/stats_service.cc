@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "server/convert.h"
+#include "server/kv_event_call.h"
 #include "server/offload_unary.h"
 
 namespace quire::server {
@@ -158,16 +159,36 @@ grpc::ServerUnaryReactor* StatsService::GetBlockMap(grpc::CallbackServerContext*
       });
 }
 
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StatsService::SubscribeKvEvents(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  auto pass = services_.gate->Enter(Gate::Kind::kControl);
+  if (!pass.ok()) return new RefusedWatch(pass.status());
+  const auto message = TakeMessage<v1::SubscribeKvEventsRequest>(request);
+  if (!message.ok()) return new RefusedWatch(message.status());
+  auto call = std::make_shared<KvEventCall>(services_, context, *std::move(pass));
+  {
+    absl::MutexLock lock(&mutex_);
+    std::erase_if(subscribers_, [](const auto& other) { return other.expired(); });
+    subscribers_.push_back(call);
+  }
+  call->Start();
+  return call.get();
+}
+
 void StatsService::EndWatches() {
   std::vector<std::weak_ptr<StatsWatch>> watches;
+  std::vector<std::weak_ptr<KvEventCall>> subscribers;
   {
     absl::MutexLock lock(&mutex_);
     watches.swap(watches_);
+    subscribers.swap(subscribers_);
   }
+  const absl::Status status = absl::UnavailableError("the server is shutting down");
   for (const auto& weak : watches) {
-    if (const auto watch = weak.lock()) {
-      watch->End(absl::UnavailableError("the server is shutting down"));
-    }
+    if (const auto watch = weak.lock()) watch->End(status);
+  }
+  for (const auto& weak : subscribers) {
+    if (const auto call = weak.lock()) call->End(status);
   }
 }
 

@@ -11,12 +11,14 @@
 
 namespace quire::server {
 
+class KvEventCall;
 class StatsWatch;
 
 template <class Base>
 using RawStats = v1::StatsService::WithRawCallbackMethod_GetStats<
     v1::StatsService::WithRawCallbackMethod_WatchStats<
-        v1::StatsService::WithRawCallbackMethod_GetBlockMap<Base>>>;
+        v1::StatsService::WithRawCallbackMethod_GetBlockMap<
+            v1::StatsService::WithRawCallbackMethod_SubscribeKvEvents<Base>>>>;
 
 class StatsService final : public RawStats<v1::StatsService::Service> {
  public:
@@ -32,8 +34,11 @@ class StatsService final : public RawStats<v1::StatsService::Service> {
   grpc::ServerUnaryReactor* GetBlockMap(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* SubscribeKvEvents(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
 
-  // Ends every WatchStats stream with UNAVAILABLE; they would hold a shutdown up.
+  // Ends every WatchStats and SubscribeKvEvents stream with UNAVAILABLE; they would hold a shutdown
+  // up.
   void EndWatches();
 
  private:
@@ -41,6 +46,7 @@ class StatsService final : public RawStats<v1::StatsService::Service> {
   const absl::Time started_;
   absl::Mutex mutex_;
   std::vector<std::weak_ptr<StatsWatch>> watches_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<KvEventCall>> subscribers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace quire::server

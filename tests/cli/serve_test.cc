@@ -219,7 +219,9 @@ TEST_F(ServeTest, C110_BenchFailsWhenRequestsDo) {
 }
 
 TEST_F(ServeTest, InfoTellsEverySetting) {
-  ASSERT_NO_FATAL_FAILURE(StartServer({"--max-num-seqs", "8"}));
+  ASSERT_NO_FATAL_FAILURE(StartServer({"--max-num-seqs", "8", "--session-cache-share", "0.25",
+                                       "--session-ttl", "90", "--target-itl-ms", "12.5",
+                                       "--client-quantum", "64", "--max-in-flight-steps", "7"}));
   const ProcessEnd json = AtServer({"info", "--json"});
   ASSERT_EQ(json.exit_status, 0) << json.err;
   const auto object = nlohmann::json::parse(json.out);
@@ -235,10 +237,64 @@ TEST_F(ServeTest, InfoTellsEverySetting) {
         "insecure-listen", "ready-file", "drain-timeout", "log-level"}) {
     EXPECT_TRUE(object["settings"].contains(flag)) << flag;
   }
+  const auto& settings = object["settings"];
+  EXPECT_EQ(settings["session-cache-share"], "0.25");
+  EXPECT_EQ(settings["session-ttl"], "1m30s");
+  EXPECT_EQ(settings["target-itl-ms"], "12.5");
+  EXPECT_EQ(settings["client-quantum"], "64");
+  EXPECT_EQ(settings["max-in-flight-steps"], "7");
   EXPECT_EQ(object["model"]["num_layers"], 2);
   EXPECT_GT(object["weight_bytes"], 0);
   EXPECT_EQ(object["stats"]["free"], 64);
   EXPECT_THAT(AtServer({"info"}).out, HasSubstr("0 active, 0 cached, 64 free"));
+}
+
+TEST_F(ServeTest, ASessionContinuesFromTheCommandLine) {
+  ASSERT_NO_FATAL_FAILURE(StartServer());
+  const std::vector<std::string> turn = {
+      "generate", "--session-id", "tale",         "--client-id", "me",    "--temperature",
+      "0",        "--ignore-eos", "--max-tokens", "20",          "--json"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = turn;
+    all.insert(all.end(), more.begin(), more.end());
+    return AtServer(all);
+  };
+  const ProcessEnd first = with({"--prompt-ids", "50,60,70,50,60,70,50,60,70,50,60,70,50"});
+  ASSERT_EQ(first.exit_status, 0) << first.err;
+  const ProcessEnd second = with({"--prompt-ids", "61,62", "--continue-session"});
+  ASSERT_EQ(second.exit_status, 0) << second.err;
+  const auto usage = second.JsonLines().at(0)["usage"];
+  EXPECT_EQ(usage["prompt_tokens"], 13 + 20 + 2);
+  EXPECT_EQ(usage["cached_tokens"], 32);
+
+  // The same as keys of a line; a session that is not there fails that line alone.
+  const std::string input = files_.folder() + "/in.jsonl";
+  std::ofstream(input)
+      << "{\"prompt_ids\": [63], \"session_id\": \"tale\", \"continue_session\": true}\n"
+      << "{\"prompt_ids\": [63], \"session_id\": \"none\", \"continue_session\": true}\n";
+  const ProcessEnd lines =
+      AtServer({"generate", "--input", input, "--json", "--max-tokens", "2", "--ignore-eos"});
+  EXPECT_EQ(lines.exit_status, 1);
+  ASSERT_THAT(lines.JsonLines(), SizeIs(1));
+  EXPECT_EQ(lines.JsonLines()[0]["usage"]["prompt_tokens"], 35 + 20 + 1);
+  EXPECT_THAT(lines.err, HasSubstr("request 1: NOT_FOUND"));
+  const auto stats = nlohmann::json::parse(AtServer({"info", "--json"}).out)["stats"];
+  EXPECT_EQ(stats["sessions"], 1);
+  EXPECT_EQ(stats["leased"], 3) << "57 of 58 tokens are computed";
+}
+
+TEST_F(ServeTest, AChatKeepsItsBlocksBetweenTurns) {
+  ASSERT_NO_FATAL_FAILURE(StartServer());
+  QuireProcess chat({"chat", "--server", address_, "--session"}, {.input = "hi\nand again\n"});
+  const ProcessEnd end = chat.Wait();
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  const auto stats = nlohmann::json::parse(AtServer({"info", "--json"}).out)["stats"];
+  EXPECT_EQ(stats["sessions"], 1);
+  EXPECT_GT(stats["leased"], 0);
+  EXPECT_EQ(AtServer({"chat", "--session", "--session-id", "x"}).exit_status, 2);
+  const ProcessEnd continued = AtServer({"chat", "--session-id", "x", "--continue-session"});
+  EXPECT_EQ(continued.exit_status, 2);
+  EXPECT_THAT(continued.err, HasSubstr("--continue-session"));
 }
 
 TEST_F(ServeTest, DemoShowsAnswersTableAndBlocks) {

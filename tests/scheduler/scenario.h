@@ -55,6 +55,7 @@ class ScenarioRunner {
   void Start();
 
   Lines Describe(const StepPlan& plan) const;
+  Lines DescribeWaiting() const;
   std::string DescribePool() const;
   const std::string& Name(SequenceId id) const { return branches_.at(id).name; }
 

@@ -22,7 +22,8 @@ std::uint64_t AlwaysCollides(const PrefixKey&, std::uint64_t) { return 7; }
 // How often the workloads reached what they are there to reach.
 struct Coverage {
   std::int64_t preemptions = 0, recomputed_tokens = 0, copies_on_write = 0, evictions = 0;
-  std::int64_t hit_tokens = 0, hit_tokens_after_preemption = 0;
+  std::int64_t hit_tokens = 0, hit_tokens_after_preemption = 0, hit_tokens_in_flight = 0;
+  std::int64_t in_flight_timeouts = 0, preemptions_for_urgent = 0;
   std::map<TerminalReason, int> terminations;
 };
 
@@ -40,6 +41,9 @@ class Fuzz {
     options_.policy = Uniform(0, 1) == 0 ? Policy::kFcfs : Policy::kPriority;
     options_.watermark = Uniform(0, 3) * 0.1;
     options_.max_overtakes = Uniform(0, 4);
+    options_.max_in_flight_steps = Uniform(0, 6);
+    if (Uniform(0, 2) == 0) options_.client_quantum = Uniform(1, 40);
+    if (Uniform(0, 2) == 0) options_.target_itl = absl::Milliseconds(Uniform(1, 20));
     EXPECT_TRUE(options_.Validate().ok());
     EXPECT_TRUE(block_options_.Validate().ok());
     blocks_.emplace(block_options_);
@@ -71,11 +75,15 @@ class Fuzz {
       }
       ASSERT_LE(plan.num_tokens, options_.max_num_batched_tokens);
       ASSERT_EQ(plan.empty(), !scheduler_->has_work());
+      const SchedulerStats stats = scheduler_->stats();
+      ASSERT_EQ(stats.waiting_because.total(), stats.num_waiting);
+      ASSERT_EQ(stats.oldest_waiting_arrival == absl::InfiniteFuture(), stats.num_waiting == 0);
       if (Uniform(0, 49) == 0) {
         for (const SequenceId id : scheduler_->Abandon()) End(id);
       } else {
         const StepResult result = engine_->Run(plan);
         scheduler_->Apply(result);
+        scheduler_->StepTook(absl::Milliseconds(Uniform(0, 40)));
         for (const SequenceResult& r : result.sequences) {
           if (r.finished) End(r.id);
         }
@@ -87,6 +95,9 @@ class Fuzz {
     coverage->recomputed_tokens += scheduler_->stats().recomputed_tokens;
     coverage->hit_tokens += scheduler_->stats().prefix_hit_tokens;
     coverage->hit_tokens_after_preemption += scheduler_->stats().prefix_hit_tokens_after_preemption;
+    coverage->hit_tokens_in_flight += scheduler_->stats().prefix_hit_tokens_in_flight;
+    coverage->in_flight_timeouts += scheduler_->stats().in_flight_timeouts;
+    coverage->preemptions_for_urgent += scheduler_->stats().num_preemptions_for_urgent;
     coverage->copies_on_write += blocks_->stats().copies_on_write;
     coverage->evictions += blocks_->stats().evictions;
     EXPECT_EQ(blocks_->stats().active, 0);
@@ -133,6 +144,7 @@ class Fuzz {
     if (Uniform(0, 5) == 0) request.deadline = now + absl::Milliseconds(Uniform(0, 60));
     request.salt = CacheSalt::ForRequest(Uniform(0, 3) == 0 ? "salt" : "");
     request.bypass_prefix_cache = Uniform(0, 7) == 0;
+    request.client_id = std::string(1, static_cast<char>('a' + Uniform(0, 2)));
     scheduler_->Add(std::move(request));
   }
 
@@ -183,6 +195,9 @@ TEST(SchedulerFuzz, C19_EverySequenceEndsOnceWithItsSoloTokens) {
   EXPECT_GT(coverage.evictions, 1000);
   EXPECT_GT(coverage.hit_tokens, 1000);
   EXPECT_GT(coverage.hit_tokens_after_preemption, 1000);
+  EXPECT_GT(coverage.hit_tokens_in_flight, 1000);
+  EXPECT_GT(coverage.in_flight_timeouts, 0);
+  EXPECT_GT(coverage.preemptions_for_urgent, 100);
   EXPECT_GT(coverage.terminations[TerminalReason::kKvCapacity], 100);
   EXPECT_GT(coverage.terminations[TerminalReason::kDeadlineExceeded], 100);
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -33,6 +34,7 @@ struct WorldRequest {
   absl::Time deadline = absl::InfiniteFuture();
   std::string_view salt = "";
   bool bypass_prefix_cache = false;
+  std::string client_id = "";
 };
 
 class World {
@@ -63,6 +65,7 @@ class World {
     sequence.deadline = request.deadline;
     sequence.salt = block_manager::CacheSalt::ForRequest(request.salt);
     sequence.bypass_prefix_cache = request.bypass_prefix_cache;
+    sequence.client_id = request.client_id;
     scheduler_.Add(std::move(sequence));
     return id;
   }

@@ -57,6 +57,9 @@ TEST(ConvertRequest, EverySetFieldArrivesEvenWhenItIsZero) {
   in.set_priority(-4);
   in.set_cache_salt("salt");
   in.set_bypass_prefix_cache(true);
+  in.set_session_id("tale");
+  in.set_continue_session(true);
+  in.set_client_id("me");
   auto& p = *in.mutable_sampling();
   p.set_temperature(0);
   p.set_top_p(0.25);
@@ -89,6 +92,9 @@ TEST(ConvertRequest, EverySetFieldArrivesEvenWhenItIsZero) {
   EXPECT_EQ(out->priority, -4);
   EXPECT_EQ(out->cache_salt, "salt");
   EXPECT_TRUE(out->bypass_prefix_cache);
+  EXPECT_EQ(out->session_id, "tale");
+  EXPECT_TRUE(out->continue_session);
+  EXPECT_EQ(out->client_id, "me");
   EXPECT_EQ(out->deadline, deadline);
   const auto& s = out->sampling;
   EXPECT_EQ(s.temperature, 0);
@@ -336,6 +342,23 @@ TEST(ConvertStats, EverySumIsKept) {
   stats.step_time.sum = 0.5;
   stats.step_time.count = 100;
   stats.scheduler.num_running = 4;
+  stats.blocks.leased = 2;
+  stats.blocks.sessions = 1;
+  stats.blocks.evictions = 9;
+  stats.blocks.evictions_leased = 4;
+  stats.blocks.dropped_by_reset = 6;
+  stats.blocks.leases_expired = 7;
+  stats.blocks.leases_displaced = 8;
+  stats.scheduler.prefix_hit_tokens = 100;
+  stats.scheduler.prefix_hit_tokens_session = 30;
+  stats.scheduler.prefix_hit_tokens_in_flight = 20;
+  stats.scheduler.prefix_misses.evicted = 11;
+  stats.scheduler.waiting_because.turn = 3;
+  stats.scheduler.in_flight_waits = 12;
+  stats.scheduler.in_flight_timeouts = 13;
+  stats.scheduler.prefill_cap = 14;
+  stats.time = absl::UnixEpoch() + absl::Seconds(4);
+  stats.scheduler.oldest_waiting_arrival = absl::UnixEpoch() + absl::Seconds(1);
   const v1::Stats out = ToProto(stats, absl::Seconds(7));
   EXPECT_EQ(out.sequence_number(), 12u);
   EXPECT_EQ(out.uptime_seconds(), 7);
@@ -346,6 +369,23 @@ TEST(ConvertStats, EverySumIsKept) {
   const auto& r = out.requests();
   EXPECT_EQ(r.received(), r.queued() + r.running() + r.finished_stop() + r.finished_length() +
                               r.cancelled() + r.deadline_exceeded() + r.refused() + r.failed());
+  EXPECT_EQ(blocks.leased(), 2);
+  EXPECT_EQ(blocks.sessions(), 1);
+  EXPECT_EQ(blocks.evictions_by_reason().at("cached"), 5);
+  EXPECT_EQ(blocks.evictions_by_reason().at("leased"), 4);
+  EXPECT_EQ(blocks.evictions_by_reason().at("reset"), 6);
+  EXPECT_EQ(blocks.leases_expired(), 7);
+  EXPECT_EQ(blocks.leases_displaced(), 8);
+  EXPECT_EQ(out.hit_tokens_by_source().at("first_time"), 50);
+  EXPECT_EQ(out.hit_tokens_by_source().at("session"), 30);
+  EXPECT_EQ(out.hit_tokens_by_source().at("in_flight"), 20);
+  EXPECT_EQ(out.hit_tokens_by_source().at("fork"), 0);
+  EXPECT_EQ(out.miss_tokens_by_reason().at("evicted"), 11);
+  EXPECT_EQ(out.waiting_by_reason().at("turn"), 3);
+  EXPECT_EQ(out.in_flight_waits(), 12);
+  EXPECT_EQ(out.in_flight_timeouts(), 13);
+  EXPECT_EQ(out.prefill_cap_tokens(), 14);
+  EXPECT_EQ(out.oldest_waiting_seconds(), 3);
   EXPECT_EQ(out.mean_step_ms(), 5);
   EXPECT_EQ(out.running_sequences(), 4);
   EXPECT_TRUE(out.healthy());
@@ -361,6 +401,10 @@ TEST(ConvertStats, BlockMapShowsTables) {
                     .num_tokens = 20,
                     .num_computed_tokens = 19,
                     .blocks = {BlockId(2), BlockId(0)}}};
+  map.sessions = {{.session_id = "tale",
+                   .num_tokens = 33,
+                   .expires_in = absl::Milliseconds(1500),
+                   .blocks = {BlockId(1)}}};
   const auto out = ToProto(map);
   EXPECT_THAT(out.states(),
               ElementsAre(v1::BLOCK_STATE_FREE, v1::BLOCK_STATE_CACHED, v1::BLOCK_STATE_ACTIVE));
@@ -369,6 +413,33 @@ TEST(ConvertStats, BlockMapShowsTables) {
   EXPECT_EQ(out.sequences(0).request_id(), "r");
   EXPECT_EQ(out.sequences(0).num_computed_tokens(), 19);
   EXPECT_THAT(out.sequences(0).block_ids(), ElementsAre(2, 0));
+  ASSERT_EQ(out.sessions_size(), 1);
+  EXPECT_EQ(out.sessions(0).session_id(), "tale");
+  EXPECT_EQ(out.sessions(0).num_tokens(), 33);
+  EXPECT_EQ(out.sessions(0).expires_in_seconds(), 1.5);
+  EXPECT_THAT(out.sessions(0).block_ids(), ElementsAre(1));
+}
+
+TEST(ConvertKvEvent, EachKindKeepsWhatItSays) {
+  using block_manager::KvEvent;
+  KvEvent event;
+  event.kind = KvEvent::Kind::kStored;
+  event.block_hash = ~0ULL;
+  event.tokens = {5, 6};
+  EXPECT_FALSE(ToProto(event).stored().has_parent_block_hash());
+  event.parent_hash = 0;
+  const v1::KvEvent stored = ToProto(event);
+  EXPECT_EQ(stored.stored().block_hash(), ~0ULL);
+  EXPECT_TRUE(stored.stored().has_parent_block_hash());
+  EXPECT_EQ(stored.stored().parent_block_hash(), 0u);
+  EXPECT_THAT(stored.stored().token_ids(), ElementsAre(5, 6));
+  EXPECT_FALSE(stored.stored().salted());
+  event.salted = true;
+  EXPECT_TRUE(ToProto(event).stored().salted());
+  event.kind = KvEvent::Kind::kRemoved;
+  EXPECT_EQ(ToProto(event).removed().block_hash(), ~0ULL);
+  event.kind = KvEvent::Kind::kCleared;
+  EXPECT_TRUE(ToProto(event).has_cleared());
 }
 
 }  // namespace

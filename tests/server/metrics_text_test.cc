@@ -114,6 +114,85 @@ TEST(MetricsText, HasTheNamesThatOthersRead) {
   EXPECT_EQ(samples.at("quire_requests_total{outcome=\"cancelled\"}"), 2);
 }
 
+TEST(MetricsText, CausesAreLabels) {
+  engine::EngineStats stats = SomeStats();
+  stats.blocks.logical_blocks = 4;
+  stats.blocks.leased = 30;
+  stats.blocks.sessions = 2;
+  stats.blocks.evictions = 10;
+  stats.blocks.evictions_leased = 3;
+  stats.blocks.dropped_by_reset = 4;
+  stats.blocks.leases_expired = 5;
+  stats.blocks.leases_displaced = 6;
+  auto& s = stats.scheduler;
+  s.prefix_hit_tokens = 1000;
+  s.prefix_hit_tokens_session = 300;
+  s.prefix_hit_tokens_in_flight = 200;
+  s.prefix_hit_tokens_after_preemption = 70;
+  s.fork_shared_tokens = 60;
+  s.prefix_misses.never_seen = 1;
+  s.prefix_misses.evicted = 2;
+  s.prefix_misses.other_salt = 3;
+  s.prefix_misses.partial_block = 4;
+  s.prefix_misses.not_finished = 5;
+  s.prefix_misses.bypassed = 6;
+  s.waiting_because = {
+      .slots = 1, .blocks = 2, .watermark = 3, .prefix_in_flight = 4, .turn = 5, .budget = 6};
+  s.prefill_cap = 99;
+  stats.time = absl::UnixEpoch() + absl::Seconds(10);
+  s.oldest_waiting_arrival = absl::UnixEpoch() + absl::Seconds(7);
+  stats.prompt_tokens = 50;
+  stats.cached_prompt_tokens = 20;
+  const auto samples = Samples(Text(stats, Info("m", "1")));
+  const auto labelled = [&](const std::string& name, const char* key,
+                            const std::map<std::string, double>& expected) {
+    for (const auto& [label, value] : expected) {
+      const std::string sample = name + "{" + key + "=\"" + label + "\"}";
+      ASSERT_EQ(samples.count(sample), 1u) << sample;
+      EXPECT_EQ(samples.at(sample), value) << sample;
+    }
+  };
+  labelled("quire_kv_block_evictions_total", "reason",
+           {{"cached", 7}, {"leased", 3}, {"reset", 4}});
+  labelled("quire_session_leases_lost_total", "reason", {{"expired", 5}, {"displaced", 6}});
+  labelled("quire_prefix_hit_tokens_total", "source",
+           {{"first_time", 500},
+            {"session", 300},
+            {"in_flight", 200},
+            {"after_preemption", 70},
+            {"fork", 60}});
+  labelled("quire_prefix_miss_tokens_total", "reason",
+           {{"never_seen", 1},
+            {"evicted", 2},
+            {"other_salt", 3},
+            {"partial_block", 4},
+            {"not_finished_yet", 5},
+            {"bypassed", 6}});
+  labelled("quire_waiting_sequences", "reason",
+           {{"slots", 1},
+            {"blocks", 2},
+            {"watermark", 3},
+            {"prefix_in_flight", 4},
+            {"turn", 5},
+            {"budget", 6}});
+  EXPECT_EQ(samples.at("quire_kv_sharing_ratio"), 4);
+  EXPECT_EQ(samples.at("quire_kv_blocks_leased"), 30);
+  EXPECT_EQ(samples.at("quire_sessions"), 2);
+  EXPECT_EQ(samples.at("quire_prefill_cap_tokens"), 99);
+  EXPECT_EQ(samples.at("quire_oldest_waiting_seconds"), 3);
+  const std::string vllm = "{model_name=\"m\",engine=\"0\",";
+  EXPECT_EQ(samples.at("vllm:num_requests_waiting_by_reason" + vllm + "reason=\"capacity\"}"), 12);
+  EXPECT_EQ(samples.at("vllm:num_requests_waiting_by_reason" + vllm + "reason=\"deferred\"}"), 9);
+  EXPECT_EQ(samples.at("vllm:prompt_tokens_by_source_total" + vllm + "source=\"local_compute\"}"),
+            30);
+  EXPECT_EQ(samples.at("vllm:prompt_tokens_by_source_total" + vllm + "source=\"local_cache_hit\"}"),
+            20);
+}
+
+TEST(MetricsText, NothingWaitsWhenNobodyDoes) {
+  EXPECT_EQ(Samples(Text(SomeStats(), Info("m", ""))).at("quire_oldest_waiting_seconds"), 0);
+}
+
 TEST(MetricsText, EveryLineIsValidExpositionFormat) {
   std::istringstream lines(Text(SomeStats(), Info("m", "1")));
   const std::regex sample(

@@ -139,6 +139,21 @@ TEST(Emitter, FailAllAndTickReachEveryReader) {
   }
 }
 
+TEST(Emitter, RunsJobsOnItsOwnThreadInOrder) {
+  Emitter emitter;
+  std::vector<int> order;
+  absl::Notification done;
+  std::thread::id thread;
+  for (int i = 0; i < 3; ++i) emitter.Post([&order, i] { order.push_back(i); });
+  emitter.Post([&] {
+    thread = std::this_thread::get_id();
+    done.Notify();
+  });
+  done.WaitForNotification();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+  EXPECT_NE(thread, std::this_thread::get_id());
+}
+
 TEST(TimerThread, RepeatsUntilTheTaskSaysStop) {
   TimerThread timers;
   std::atomic<int> runs = 0;
