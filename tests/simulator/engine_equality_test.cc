@@ -228,11 +228,12 @@ std::vector<Arrival> RandomArrivals(std::uint64_t seed, int count,
     const auto draw = [&](std::uint64_t use, std::int32_t range) {
       return static_cast<std::int32_t>(PhiloxUniform(seed, i, use) * range);
     };
-    step += draw(0, 3);
+    if (i > 0) step += draw(0, 3);
     Arrival arrival{
         .step = step,
         .prompt = engine::Prompt(static_cast<std::size_t>(1 + draw(1, 150)), 1000 * seed + i),
         .output_len = 20 + draw(2, 60)};
+    if (i == 0) arrival.output_len = 100;  // The engine never idles before all have come.
     if (i % 4 == 3) {
       const Arrival& before = arrivals[static_cast<std::size_t>(draw(3, static_cast<int>(i)))];
       std::vector<TokenId> text = before.prompt;
