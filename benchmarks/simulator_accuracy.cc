@@ -74,7 +74,8 @@ class TimingRunner final : public engine::ModelRunner {
     const absl::Status status = runner_->Step(batch, rows, results);
     begin_ = begin;
     end_ = Clock::Real().Now();
-    MeasuredStep step{.seconds = absl::ToDoubleSeconds(end_ - begin)};
+    MeasuredStep step;
+    step.seconds = absl::ToDoubleSeconds(end_ - begin);
     for (std::size_t i = 0; i < batch.kv_lens.size(); ++i) {
       const std::int32_t num_tokens = batch.q_indptr[i + 1] - batch.q_indptr[i];
       step.work.Add(batch.kv_lens[i] - num_tokens, num_tokens);
@@ -125,7 +126,8 @@ class Server {
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Flags& flags) {
     auto server = std::make_unique<Server>();
     QUIRE_ASSIGN_OR_RETURN(const auto files, engine::model::OpenModel(flags.model));
-    QUIRE_ASSIGN_OR_RETURN(server->backend_, kernels::NewCpuBackend({.threads = flags.threads}));
+    QUIRE_ASSIGN_OR_RETURN(server->backend_,
+                           kernels::NewCpuBackend({.isa = "", .threads = flags.threads}));
     server->options_.scheduler.max_model_len = 2048;
     const engine::model::DecoderOptions decoder_options{
         .max_batched_tokens = server->options_.scheduler.max_num_batched_tokens,
@@ -167,7 +169,8 @@ class Server {
       ids.push_back(stream->request_id());
     }
     const auto ends = sink_.WaitFor(ids.size());
-    Served served{.requests = std::move(requests)};
+    Served served;
+    served.requests = std::move(requests);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const engine::Finished& end = ends.at(ids[i]);
       if (end.completion_tokens != served.requests[i].output_len) {

@@ -31,7 +31,8 @@ void AddMetric(const std::string& name, const bench::Summary& summary, ordered_j
 
 SystemSummary Summarize(std::string system, std::span<const simulator::Request> workload,
                         simulator::SimulationResult result) {
-  SystemSummary summary{.system = std::move(system)};
+  SystemSummary summary;
+  summary.system = std::move(system);
   std::vector<double> ttft_ms, queue_ms, tpot_ms, latency_ms;
   for (std::size_t i = 0; i < result.requests.size(); ++i) {
     const RequestOutcome& outcome = result.requests[i];
