@@ -28,6 +28,7 @@ void AddBenchCommand(CLI::App& app, const CommandContext& context, Action* actio
 void AddPerplexityCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddTokenizeCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddPlanCommand(CLI::App& app, const CommandContext& context, Action* action);
+void AddSimulateCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddModelCommand(CLI::App& app, const CommandContext& context, Action* action);
 
 }  // namespace quire::cli

@@ -47,6 +47,7 @@ TEST_F(AppTest, EveryCommandHasHelpWithExamples) {
                                                           {"perplexity"},
                                                           {"tokenize"},
                                                           {"plan"},
+                                                          {"simulate"},
                                                           {"model"},
                                                           {"model", "list"},
                                                           {"model", "fetch"},
