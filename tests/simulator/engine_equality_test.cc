@@ -32,6 +32,7 @@ struct Arrival {
   std::vector<TokenId> prompt;
   std::int32_t output_len = 1;
   std::int32_t num_branches = 1;
+  std::string session = {};
 };
 
 struct Outcome {
@@ -67,8 +68,8 @@ class RecordingSystem final : public ServingSystem {
     return work;
   }
   MemoryUse memory() const override { return system_.memory(); }
-  void EndStep(std::vector<Happening>* happenings) override {
-    system_.EndStep(happenings);
+  void EndStep(absl::Duration took, std::vector<Happening>* happenings) override {
+    system_.EndStep(took, happenings);
     outcome_->blocks = system_.block_stats();
   }
   Counters counters() const override { return system_.counters(); }
@@ -96,6 +97,7 @@ Outcome RunSimulator(const engine::HarnessOptions& options, const std::vector<Ar
     if (arrival.num_branches == 1) {
       request.output_ids = fakes::FakeModelRunner::Greedy(arrival.prompt, arrival.output_len,
                                                           options.model.vocab_size);
+      request.session = arrival.session;
     }
     requests.push_back(std::move(request));
   }
@@ -184,6 +186,7 @@ Outcome RunEngine(const engine::HarnessOptions& options, const std::vector<Arriv
               ? engine::Greedy(arrival.prompt, arrival.output_len)
               : engine::Sampled(arrival.prompt, arrival.output_len, /*seed=*/5);
       request.sampling.n = arrival.num_branches;
+      if (arrival.num_branches == 1) request.session_id = arrival.session;
       harness.Submit(std::move(request));
     }
     harness.clock.Advance(absl::Seconds(1));
@@ -235,7 +238,9 @@ std::vector<Arrival> RandomArrivals(std::uint64_t seed, int count,
         .output_len = 20 + draw(2, 60)};
     if (i == 0) arrival.output_len = 100;  // The engine never idles before all have come.
     if (i % 4 == 3) {
-      const Arrival& before = arrivals[static_cast<std::size_t>(draw(3, static_cast<int>(i)))];
+      Arrival& before = arrivals[static_cast<std::size_t>(draw(3, static_cast<int>(i)))];
+      if (before.session.empty()) before.session = std::to_string(i);
+      arrival.session = before.session;
       std::vector<TokenId> text = before.prompt;
       const std::vector<TokenId> answer = fakes::FakeModelRunner::Greedy(
           before.prompt, before.output_len, options.model.vocab_size);
