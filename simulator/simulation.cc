@@ -110,7 +110,7 @@ class Run {
   struct Replica {
     std::unique_ptr<ServingSystem> system;
     bool steps = false;  // Computes now.
-    absl::Duration step_took;
+    absl::Duration step_took = {};
     bool listed = false;  // In idle_.
   };
   // Earliest first, then by number.
