@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Rules of the house that a compiler does not check.
 
-Include arrows (docs/architecture.md): cli -> server -> engine -> scheduler -> block_manager -> base
-and engine -> kernels -> base; only proto's users know Protobuf and gRPC. Also: file length, banned
-calls, and headers that open with a comment.
+Include arrows (docs/architecture.md): cli -> server -> engine -> scheduler -> block_manager -> base,
+cli -> simulator -> scheduler and engine -> kernels -> base; only proto's users know Protobuf and
+gRPC. Also: file length, banned calls, and headers that open with a comment.
 
 usage: conventions_test.py ROOT
 """
@@ -20,9 +20,11 @@ MAY_INCLUDE = {
     "kernels": {"kernels", "base"},
     "block_manager": {"block_manager", "base"},
     "scheduler": {"scheduler", "block_manager", "base"},
+    "simulator": {"simulator", "scheduler", "block_manager", "base"},
     "engine": {"engine", "scheduler", "block_manager", "kernels", "base"},
     "server": {"server", "engine", "scheduler", "block_manager", "kernels", "base", "proto"},
-    "cli": {"cli", "server", "engine", "scheduler", "block_manager", "kernels", "base", "proto"},
+    "cli": {"cli", "server", "simulator", "engine", "scheduler", "block_manager", "kernels", "base",
+            "proto"},
 }
 KNOWS_GRPC = {"server", "cli"}
 MAX_LINES = 600
@@ -37,7 +39,8 @@ BANNED = {
     r"_mm\w*_(rcp|rsqrt)\w*\s*\(": ("approximations differ between processors", set()),
 }
 INCLUDE = re.compile(r'^\s*#include\s+["<]([^">]+)[">]', re.M)
-TOP = re.compile(r"^(base|kernels|block_manager|scheduler|engine|server|cli|proto|quire/v1)/")
+TOP = re.compile(
+    r"^(base|kernels|block_manager|scheduler|simulator|engine|server|cli|proto|quire/v1)/")
 
 
 def sources():
