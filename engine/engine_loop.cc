@@ -213,6 +213,13 @@ BlockMap EngineLoop::MakeBlockMap() const {
                              .num_computed_tokens = view.num_computed_tokens,
                              .blocks = {view.block_table.begin(), view.block_table.end()}});
   }
+  const absl::Time now = around_.clock.Now();
+  for (const block_manager::SessionLeases::View& lease : blocks_.Sessions()) {
+    map.sessions.push_back({.session_id = lease.key.id,
+                            .num_tokens = static_cast<std::int32_t>(lease.tokens.size()),
+                            .expires_in = lease.expiry - now,
+                            .blocks = {lease.blocks.begin(), lease.blocks.end()}});
+  }
   return map;
 }
 

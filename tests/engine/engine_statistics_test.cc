@@ -106,12 +106,12 @@ TEST(EngineStatistics, WaitingRequestsSayWhatTheyWaitFor) {
   gate.Step();
   gate.WaitUntilHeld();
   const auto stats = harness.WaitFor([](const EngineStats& s) { return s.requests_queued == 1; });
-  EXPECT_EQ(stats->scheduler.waiting_for_slots, 1);
+  EXPECT_EQ(stats->scheduler.waiting_because.slots, 1);
   EXPECT_EQ(stats->time - stats->scheduler.oldest_waiting_arrival, absl::Seconds(7));
   gate.Open();
   harness.Wait(running);
   harness.Wait(waiting);
-  EXPECT_EQ(harness.ExpectIdle()->scheduler.waiting_for_slots, 0);
+  EXPECT_EQ(harness.ExpectIdle()->scheduler.waiting_because.slots, 0);
 }
 
 TEST(EngineStatistics, ThePrefillCapFollowsTheMeasuredSteps) {
