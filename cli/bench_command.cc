@@ -1,5 +1,5 @@
 // quire bench serve
-#include <deque>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,7 +13,9 @@
 #include "cli/atomic_file.h"
 #include "cli/bench/load.h"
 #include "cli/bench/report.h"
+#include "cli/bench/request_target.h"
 #include "cli/bench/workload.h"
+#include "cli/bench/workload_flags.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
@@ -36,88 +38,6 @@ struct BenchFlags {
   bool ignore_eos = true;
   std::string output;
   bool json = false;
-};
-
-// A server under load, reached over gRPC.
-class ServerTarget final : public bench::LoadTarget {
- public:
-  enum class AtEos { kGoOn, kStop };
-  ServerTarget(server::Client& client, std::vector<bench::BenchRequest> requests, AtEos at_eos)
-      : client_(client),
-        requests_(std::move(requests)),
-        at_eos_(at_eos),
-        queue_(std::make_shared<Queue>()) {}
-
-  absl::Time Now() override { return Clock::Real().Now(); }
-
-  void Send(std::int32_t index) override {
-    const bench::BenchRequest& request = requests_[static_cast<std::size_t>(index)];
-    v1::GenerateRequest message;
-    message.mutable_token_ids()->mutable_ids()->Assign(request.prompt.begin(),
-                                                       request.prompt.end());
-    v1::SamplingParams* sampling = message.mutable_sampling();
-    sampling->set_max_tokens(request.output_len);
-    sampling->set_ignore_eos(at_eos_ == AtEos::kGoOn);
-    sampling->set_temperature(0);
-    client_.Generate(
-        message, {},
-        [queue = queue_, index](const v1::GenerateResponse& response) {
-          queue->PushResponse(index, response);
-        },
-        [queue = queue_, index](const server::CallOutcome& outcome) {
-          queue->Push({.kind = bench::LoadEvent::Kind::kDone,
-                       .request = index,
-                       .time = Clock::Real().Now(),
-                       .status = outcome.status});
-        });
-  }
-
-  std::vector<bench::LoadEvent> WaitUntil(absl::Time until) override {
-    return queue_->Take(until - Now());
-  }
-
- private:
-  // From the client's thread to the load generator's. Shared with callbacks still on their way.
-  class Queue {
-   public:
-    void Push(bench::LoadEvent event) {
-      absl::MutexLock lock(&mutex_);
-      events_.push_back(std::move(event));
-    }
-    void PushResponse(std::int32_t index, const v1::GenerateResponse& response) {
-      bench::LoadEvent event{.request = index, .time = Clock::Real().Now()};
-      if (response.has_delta() && response.delta().token_ids_size() > 0) {
-        event.kind = bench::LoadEvent::Kind::kTokens;
-        event.num_tokens = response.delta().token_ids_size();
-      } else if (response.has_finished()) {
-        const v1::Usage& usage = response.finished().usage();
-        event.kind = bench::LoadEvent::Kind::kFinished;
-        event.prompt_tokens = usage.prompt_tokens();
-        event.cached_tokens = usage.cached_tokens();
-        event.completion_tokens = usage.completion_tokens();
-      } else {
-        return;
-      }
-      Push(std::move(event));
-    }
-    std::vector<bench::LoadEvent> Take(absl::Duration at_most) {
-      absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithTimeout(
-          absl::Condition(
-              +[](std::vector<bench::LoadEvent>* events) { return !events->empty(); }, &events_),
-          at_most);
-      return std::exchange(events_, {});
-    }
-
-   private:
-    absl::Mutex mutex_;
-    std::vector<bench::LoadEvent> events_ ABSL_GUARDED_BY(mutex_);
-  };
-
-  server::Client& client_;
-  const std::vector<bench::BenchRequest> requests_;
-  const AtEos at_eos_;
-  const std::shared_ptr<Queue> queue_;
 };
 
 // Watches the server's own numbers while the load runs.
@@ -166,17 +86,28 @@ std::int32_t ConnectionsFor(const BenchFlags& flags) {
                     kMaxConnections);
 }
 
-ServerTarget::AtEos AtEosOf(const BenchFlags& flags) {
-  return flags.ignore_eos ? ServerTarget::AtEos::kGoOn : ServerTarget::AtEos::kStop;
+absl::StatusOr<std::unique_ptr<bench::RequestTarget>> MakeTarget(
+    server::Client& client, const BenchFlags& flags, const bench::WorkloadOptions& workload) {
+  QUIRE_ASSIGN_OR_RETURN(std::vector<bench::BenchRequest> requests, bench::MakeWorkload(workload));
+  using AtEos = bench::RequestTargetOptions::AtEos;
+  return std::make_unique<bench::RequestTarget>(
+      [&client](const v1::GenerateRequest& request, server::Client::OnResponse on_response,
+                server::Client::OnDone on_done) {
+        client.Generate(request, {}, std::move(on_response), std::move(on_done));
+      },
+      std::move(requests),
+      bench::RequestTargetOptions{.at_eos = flags.ignore_eos ? AtEos::kGoOn : AtEos::kStop});
 }
 
 // Requests like those of the test, but other ones, so that none of the test's prompts is cached.
-void WarmUp(server::Client& client, const BenchFlags& flags) {
+absl::Status WarmUp(server::Client& client, const BenchFlags& flags) {
+  if (flags.num_warmups == 0) return absl::OkStatus();
   bench::WorkloadOptions workload = flags.workload;
   workload.num_prompts = flags.num_warmups;
   workload.seed = ~workload.seed;
-  ServerTarget target(client, bench::MakeWorkload(workload), AtEosOf(flags));
-  bench::RunLoad({.num_requests = workload.num_prompts, .max_concurrency = 4}, target, {});
+  QUIRE_ASSIGN_OR_RETURN(const auto target, MakeTarget(client, flags, workload));
+  bench::RunLoad({.num_requests = workload.num_prompts, .max_concurrency = 4}, *target, {});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bench::BenchReport> RunBench(BenchFlags flags, const CommandContext& context) {
@@ -185,7 +116,8 @@ absl::StatusOr<bench::BenchReport> RunBench(BenchFlags flags, const CommandConte
       server::Client::Connect({.target = flags.server, .num_connections = ConnectionsFor(flags)}));
   QUIRE_ASSIGN_OR_RETURN(const auto model, client->GetModelInfo());
   flags.workload.vocab_size = model.vocab_size();
-  WarmUp(*client, flags);
+  flags.workload.max_model_len = model.max_model_len();
+  QUIRE_RETURN_IF_ERROR(WarmUp(*client, flags));
 
   bench::LoadOptions load{.num_requests = flags.workload.num_prompts,
                           .max_concurrency = flags.concurrency};
@@ -196,16 +128,16 @@ absl::StatusOr<bench::BenchReport> RunBench(BenchFlags flags, const CommandConte
   const bench::BenchSettings settings{
       .date = absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone()),
       .model_id = model.served_model_name(),
-      .workload = flags.workload.kind == bench::WorkloadKind::kRandom ? "random" : "shared-prefix",
+      .workload = bench::WorkloadName(flags.workload.kind),
       .request_rate = flags.request_rate,
       .max_concurrency = flags.concurrency,
       .num_prompts = load.num_requests,
       .seed = flags.workload.seed};
-  ServerTarget target(*client, bench::MakeWorkload(flags.workload), AtEosOf(flags));
+  QUIRE_ASSIGN_OR_RETURN(const auto target, MakeTarget(*client, flags, flags.workload));
   StatsWatch watch(*client);
   Progress bar(context.console);
   const bench::LoadResult result = bench::RunLoad(
-      load, target, [&](std::int32_t done) { bar.Update("requests", done, load.num_requests); });
+      load, *target, [&](std::int32_t done) { bar.Update("requests", done, load.num_requests); });
   return bench::MakeReport(settings, result, watch.Stop());
 }
 
@@ -229,32 +161,24 @@ ExitCode BenchServe(BenchFlags flags, const CommandContext& context) {
       Aborted("{} requests failed, --max-failed allows {}", report->failed, flags.max_failed));
 }
 
-void AddWorkloadFlags(CLI::App& app, bench::WorkloadOptions* workload) {
-  AddChoice<bench::WorkloadKind>(app, "--workload", &workload->kind,
-                                 {{"random", bench::WorkloadKind::kRandom},
-                                  {"shared-prefix", bench::WorkloadKind::kSharedPrefix}},
-                                 "nothing shared, or prompts with common prefixes");
-  AddInt(app, "--num-prompts", &workload->num_prompts, {1, 10'000'000}, "requests to send");
-  AddInt(app, "--input-len", &workload->input_len, {1, 1 << 24}, "tokens of a prompt");
-  AddInt(app, "--output-len", &workload->output_len, {1, 1 << 24}, "tokens of an answer");
-  AddDouble(app, "--range-ratio", &workload->range_ratio, 0, 1,
-            "both lengths vary by up to this share");
-  AddInt(app, "--prefix-len", &workload->prefix_len, {1, 1 << 24},
-         "shared-prefix: tokens before those of --input-len");
-  AddInt(app, "--num-prefixes", &workload->num_prefixes, {1, 1 << 20},
-         "shared-prefix: different prefixes");
-  AddParsed<std::uint64_t>(
-      app, "--seed", [](const std::string& text) { return ParseUint(text); },
-      [workload](std::uint64_t seed) { workload->seed = seed; }, "of prompts and arrivals", "N")
-      ->default_str("0");
+// Requests here know nothing of each other, so there are no conversations.
+std::vector<std::pair<std::string, bench::WorkloadKind>> SingleTurnWorkloads() {
+  auto names = bench::WorkloadNames();
+  std::erase_if(names,
+                [](const auto& name) { return name.second == bench::WorkloadKind::kMultiTurn; });
+  return names;
 }
 
 }  // namespace
 
 void AddBenchCommand(CLI::App& app, const CommandContext& context, Action* action) {
-  auto* bench_app = app.add_subcommand("bench", "Measure a server");
+  auto* bench_app = app.add_subcommand("bench", "Measure a server or a model");
   bench_app->require_subcommand(1);
-  bench_app->footer("Example:\n  quire bench serve --server 127.0.0.1:50051");
+  bench_app->footer(
+      "Examples:\n"
+      "  quire bench serve --server 127.0.0.1:50051\n"
+      "  quire bench throughput --model smollm2-135m --workload alpaca\n"
+      "  quire bench cache --model smollm2-135m");
 
   auto flags = std::make_shared<BenchFlags>();
   auto* serve = bench_app->add_subcommand("serve", "Send load to a server and measure it");
@@ -265,7 +189,7 @@ void AddBenchCommand(CLI::App& app, const CommandContext& context, Action* actio
   AddDouble(*serve, "--request-rate", &flags->request_rate, 0, 1e6,
             "open loop: Poisson arrivals per second; 0: closed loop");
   AddInt(*serve, "--num-warmups", &flags->num_warmups, {0, 1 << 16}, "requests before the test");
-  AddWorkloadFlags(*serve, &flags->workload);
+  bench::AddWorkloadFlags(*serve, SingleTurnWorkloads(), &flags->workload);
   serve->add_flag("--ignore-eos,!--no-ignore-eos", flags->ignore_eos,
                   "answers have exactly the asked length (default)");
   AddInt(*serve, "--max-failed", &flags->max_failed, {0, 10'000'000},
@@ -282,6 +206,8 @@ void AddBenchCommand(CLI::App& app, const CommandContext& context, Action* actio
       "  quire bench serve --server 127.0.0.1:50051 --request-rate 4 --num-prompts 200 --json\n"
       "  quire bench serve --server 127.0.0.1:50051 --workload shared-prefix --prefix-len 512");
   serve->callback([=] { *action = [=] { return BenchServe(*flags, context); }; });
+  AddBenchThroughputCommand(*bench_app, context, action);
+  AddBenchCacheCommand(*bench_app, context, action);
 }
 
 }  // namespace quire::cli

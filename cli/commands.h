@@ -25,6 +25,9 @@ void AddChatCommand(CLI::App& app, const CommandContext& context, Action* action
 void AddDemoCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddInfoCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddBenchCommand(CLI::App& app, const CommandContext& context, Action* action);
+// Subcommands of `quire bench`.
+void AddBenchThroughputCommand(CLI::App& bench_app, const CommandContext& context, Action* action);
+void AddBenchCacheCommand(CLI::App& bench_app, const CommandContext& context, Action* action);
 void AddPerplexityCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddTokenizeCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddPlanCommand(CLI::App& app, const CommandContext& context, Action* action);

@@ -43,15 +43,16 @@ class StreamQueue final : public engine::OutputSink {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-class LocalTarget final : public Target {
+class EngineTarget final : public LocalTarget {
  public:
-  LocalTarget() = default;
-  ~LocalTarget() override {
+  EngineTarget() = default;
+  ~EngineTarget() override {
     host_.reset();  // Every stream gets its terminal status.
     queue_.Close();
     if (dispatcher_.joinable()) dispatcher_.join();
   }
 
+  const engine::EngineHost& host() const override { return *host_; }
   engine::OutputSink* sink() { return &queue_; }
   void Start(std::unique_ptr<engine::EngineHost> host) {
     host_ = std::move(host);
@@ -131,13 +132,13 @@ class LocalTarget final : public Target {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Target>> OpenLocalTarget(const EngineFlags& flags,
-                                                        const CommandContext& context) {
+absl::StatusOr<std::unique_ptr<LocalTarget>> OpenLocalTarget(const EngineFlags& flags,
+                                                             const CommandContext& context) {
   QUIRE_ASSIGN_OR_RETURN(engine::HostOptions options, MakeHostOptions(flags, context.environment));
   // Nobody else sends requests here, so nothing is gained by refusing any.
   options.engine.max_queued_requests = 1 << 20;
   options.engine.max_queued_prompt_tokens = std::int64_t{1} << 40;
-  auto target = std::make_unique<LocalTarget>();
+  auto target = std::make_unique<EngineTarget>();
   QUIRE_ASSIGN_OR_RETURN(auto host, StartHost(flags, options, target->sink(), context));
   target->Start(std::move(host));
   return target;

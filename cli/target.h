@@ -45,7 +45,11 @@ absl::StatusOr<std::unique_ptr<Target>> OpenTarget(const TargetFlags& flags,
                                                    const CommandContext& context);
 
 // An engine in this process.
-absl::StatusOr<std::unique_ptr<Target>> OpenLocalTarget(const EngineFlags& flags,
-                                                        const CommandContext& context);
+class LocalTarget : public Target {
+ public:
+  virtual const engine::EngineHost& host() const = 0;
+};
+absl::StatusOr<std::unique_ptr<LocalTarget>> OpenLocalTarget(const EngineFlags& flags,
+                                                             const CommandContext& context);
 
 }  // namespace quire::cli

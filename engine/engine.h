@@ -40,6 +40,9 @@ struct EngineOptions {
   std::int32_t max_n = 64;
   double session_cache_share = 0.5;                // Of the pool, for the leases of sessions.
   absl::Duration session_ttl = absl::Minutes(10);  // Of a lease.
+  // Gives every sequence blocks for max_model_len tokens (or the whole pool) when it starts, as
+  // engines without paging do; for comparisons.
+  bool preallocate = false;
   // KV events that may wait for the slowest subscriber.
   std::int64_t max_kv_event_bytes = 32 << 20;
   absl::Status Validate() const;

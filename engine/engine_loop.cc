@@ -22,6 +22,13 @@ block_manager::BlockManagerOptions BlockOptions(const EngineOptions& options,
           .session_ttl = options.session_ttl};
 }
 
+std::int32_t ReserveTokens(const EngineOptions& options, const ModelRunner& runner) {
+  if (!options.preallocate) return 0;
+  const std::int64_t pool_tokens = runner.num_blocks() * runner.kv_geometry().block_size;
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(options.scheduler.max_model_len, pool_tokens));
+}
+
 block_manager::SessionKey SessionOf(const Request& request) {
   return {.id = request.session_id,
           .salt = block_manager::CacheSalt::ForRequest(request.cache_salt)};
@@ -44,6 +51,7 @@ BlockMap::State MapState(block_manager::BlockState state) {
 EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<ModelRunner> runner,
                        const Surroundings& surroundings)
     : around_(surroundings),
+      reserve_tokens_(ReserveTokens(options, *runner)),
       runner_(std::move(runner)),
       blocks_(BlockOptions(options, *runner_)),
       scheduler_(options.scheduler, &blocks_),
@@ -124,6 +132,7 @@ void EngineLoop::Read(NewRequestMail& mail) {
   sequence.salt = block_manager::CacheSalt::ForRequest(request.cache_salt);
   if (!request.session_id.empty()) sequence.session = SessionOf(request);
   sequence.client_id = request.client_id;
+  sequence.reserve_tokens = reserve_tokens_;
   sequence.bypass_prefix_cache =
       request.bypass_prefix_cache || request.sampling->params().prompt_logprobs.has_value();
   scheduler_.Add(std::move(sequence));

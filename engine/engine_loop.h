@@ -119,6 +119,7 @@ class EngineLoop {
   absl::Status InternalError(const char* what, const absl::Status& cause);
 
   const Surroundings around_;
+  const std::int32_t reserve_tokens_;  // Of every sequence; 0: none.
   std::unique_ptr<ModelRunner> runner_;
   block_manager::BlockManager blocks_;
   scheduler::Scheduler scheduler_;

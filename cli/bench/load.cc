@@ -1,6 +1,8 @@
 #include "cli/bench/load.h"
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 namespace quire::cli::bench {
 namespace {
@@ -8,7 +10,13 @@ namespace {
 class LoadRun {
  public:
   LoadRun(const LoadOptions& options, LoadTarget& target) : options_(options), target_(target) {
-    result_.records.resize(static_cast<std::size_t>(options.num_requests));
+    const auto num_requests = static_cast<std::size_t>(options.num_requests);
+    result_.records.resize(num_requests);
+    followers_.resize(num_requests);
+    for (std::int32_t i = 0; i < options.num_requests; ++i) {
+      const std::int32_t follows = options.follows.empty() ? kNoRequest : At(options.follows, i);
+      (follows == kNoRequest ? ready_ : At(followers_, follows)).push_back(i);
+    }
     result_.start = result_.end = target.Now();
   }
 
@@ -18,23 +26,26 @@ class LoadRun {
 
   // Sends everything that is due and allowed; returns when the next request is due.
   absl::Time SendDue() {
-    while (num_sent_ < options_.num_requests) {
+    while (!ready_.empty()) {
       if (options_.max_concurrency > 0 && in_flight_ >= options_.max_concurrency) break;
       const absl::Time now = target_.Now();
-      const absl::Time due = DueTime(now);
+      const std::int32_t request = ready_.front();
+      const absl::Time due =
+          options_.arrivals.empty() ? now : result_.start + At(options_.arrivals, request);
       if (due > now) return due;
-      RequestRecord& record = result_.records[static_cast<std::size_t>(num_sent_)];
+      ready_.pop_front();
+      RequestRecord& record = At(result_.records, request);
       record.due = due;
       record.sent = now;
       ++in_flight_;
       result_.max_concurrent_requests = std::max(result_.max_concurrent_requests, in_flight_);
-      target_.Send(num_sent_++);
+      target_.Send(request);
     }
     return absl::InfiniteFuture();
   }
 
   void Apply(const LoadEvent& event) {
-    RequestRecord& record = result_.records[static_cast<std::size_t>(event.request)];
+    RequestRecord& record = At(result_.records, event.request);
     switch (event.kind) {
       case LoadEvent::Kind::kTokens:
         record.arrivals.push_back({event.time, event.num_tokens});
@@ -51,20 +62,22 @@ class LoadRun {
         result_.end = std::max(result_.end, event.time);
         --in_flight_;
         ++num_done_;
+        for (const std::int32_t next : At(followers_, event.request)) ready_.push_back(next);
         break;
     }
   }
 
  private:
-  absl::Time DueTime(absl::Time now) const {
-    if (options_.arrivals.empty()) return now;
-    return result_.start + options_.arrivals[static_cast<std::size_t>(num_sent_)];
+  template <class Items>
+  static auto& At(Items& items, std::int32_t index) {
+    return items[static_cast<std::size_t>(index)];
   }
 
   const LoadOptions& options_;
   LoadTarget& target_;
   LoadResult result_;
-  std::int32_t num_sent_ = 0;
+  std::deque<std::int32_t> ready_;  // To be sent, in this order.
+  std::vector<std::deque<std::int32_t>> followers_;
   std::int32_t num_done_ = 0;
   std::int32_t in_flight_ = 0;
 };

@@ -43,10 +43,15 @@ class LoadTarget {
   virtual std::vector<LoadEvent> WaitUntil(absl::Time until) = 0;
 };
 
+inline constexpr std::int32_t kNoRequest = -1;
+
 struct LoadOptions {
   std::int32_t num_requests = 0;
   // Open loop: when each request is due, counted from the start, ascending. Empty: closed loop.
   std::vector<absl::Duration> arrivals = {};
+  // Closed loop only: the earlier request that must be done before each is due, or kNoRequest. Such
+  // requests queue up behind those that wait already. Empty: none.
+  std::vector<std::int32_t> follows = {};
   // Requests in flight at most; 0: no limit. An open loop with a limit holds back what is due, and
   // still measures it from when it was due.
   std::int32_t max_concurrency = 0;
