@@ -9,6 +9,7 @@ namespace quire::block_manager {
 absl::Status BlockManager::Audit(std::span<const SequenceBlocks* const> sequences) const {
   QUIRE_RETURN_IF_ERROR(pool_.Audit());
   QUIRE_RETURN_IF_ERROR(index_.Audit());
+  QUIRE_RETURN_IF_ERROR(leases_.Audit());
   std::vector<std::int32_t> owners(static_cast<std::size_t>(capacity()));
   for (const SequenceBlocks* sequence : sequences) {
     for (const BlockId id : sequence->table_.blocks()) {

@@ -10,6 +10,17 @@
 
 namespace quire::block_manager {
 
+namespace {
+
+// Sessions that share blocks may keep more tokens than their blocks hold, but not without bound.
+constexpr std::int64_t kSessionTokensPerSlot = 4;
+
+}  // namespace
+
+static_assert(BlockPool::kBytesPerBlock + PrefixIndex::kBytesPerBlock +
+                  ContentHistory::kBytesPerBlock <=
+              64);
+
 absl::Status BlockManagerOptions::Validate() const {
   if (block_size < 1 || block_size > 256 ||
       !std::has_single_bit(static_cast<unsigned>(block_size))) {
@@ -25,6 +36,13 @@ absl::Status BlockManagerOptions::Validate() const {
         "num-blocks {} x block-size {} is one slot, but the smallest request needs 2", num_blocks,
         block_size);
   }
+  if (!(session_share >= 0.0 && session_share <= 1.0)) {
+    return InvalidArgument("session-share must be in [0, 1], got {}", session_share);
+  }
+  if (session_ttl <= absl::ZeroDuration()) {
+    return InvalidArgument("session-ttl must be positive, got {}",
+                           absl::FormatDuration(session_ttl));
+  }
   if (hash == nullptr) return InvalidArgument("the prefix hash must not be null");
   return absl::OkStatus();
 }
@@ -34,67 +52,28 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
       block_shift_(std::countr_zero(static_cast<std::uint32_t>(options.block_size))),
       enable_prefix_caching_(options.enable_prefix_caching),
       index_(options.num_blocks, options.block_size, options.hash, options.hash_seed, &salts_),
-      index_eraser_(&index_),
-      pool_(options.num_blocks, &index_eraser_) {}
+      history_(options.num_blocks),
+      observer_(this),
+      pool_(options.num_blocks, &observer_),
+      leases_({.max_blocks = static_cast<std::int64_t>(options.session_share *
+                                                       static_cast<double>(options.num_blocks)),
+               .max_tokens = kSessionTokensPerSlot * options.num_blocks * options.block_size,
+               .ttl = options.session_ttl},
+              &pool_) {}
 
 SequenceBlocks BlockManager::NewSequence(const CacheSalt& salt) {
   return SequenceBlocks(SaltRef(&salts_, salt), BlockTable(block_size_));
 }
 
+std::span<const TokenId> BlockManager::TokensOfBlock(std::span<const TokenId> tokens,
+                                                     std::int32_t ordinal) const {
+  const auto size = static_cast<std::size_t>(block_size_);
+  return tokens.subspan(static_cast<std::size_t>(ordinal) * size, size);
+}
+
 PrefixKey BlockManager::KeyOfBlock(const SequenceBlocks& sequence, const BlockIdentity& parent,
                                    std::span<const TokenId> tokens, std::int32_t ordinal) const {
-  const auto size = static_cast<std::size_t>(block_size_);
-  return {sequence.salt_.id(), parent,
-          tokens.subspan(static_cast<std::size_t>(ordinal) * size, size)};
-}
-
-void BlockManager::MatchInto(const SequenceBlocks& sequence, std::span<const TokenId> tokens,
-                             std::vector<BlockId>* hits) const {
-  hits->clear();
-  if (!enable_prefix_caching_ || tokens.empty()) return;
-  const auto max_hits = static_cast<std::int32_t>((tokens.size() - 1) >> block_shift_);
-  BlockIdentity parent = kNoParent;
-  for (std::int32_t i = 0; i < max_hits; ++i) {
-    const std::optional<BlockId> hit = index_.Find(KeyOfBlock(sequence, parent, tokens, i));
-    if (!hit.has_value()) break;
-    hits->push_back(*hit);
-    parent = index_.identity(*hit);
-  }
-}
-
-std::vector<BlockId> BlockManager::Match(const SequenceBlocks& sequence,
-                                         std::span<const TokenId> tokens) const {
-  std::vector<BlockId> hits;
-  MatchInto(sequence, tokens, &hits);
-  return hits;
-}
-
-Verdict BlockManager::Admit(SequenceBlocks* sequence, std::span<const TokenId> tokens,
-                            const AdmitOptions& options, PrefixReport* report) {
-  QUIRE_DCHECK(sequence->table_.empty() && sequence->num_computed_tokens_ == 0);
-  const std::int64_t total = BlocksForTokens(
-      std::max(static_cast<std::int64_t>(tokens.size()), std::int64_t{options.reserve_tokens}));
-  if (total > capacity()) return Verdict::kNever;
-
-  hits_.clear();
-  if (options.use_prefix_cache) MatchInto(*sequence, tokens, &hits_);
-  // A hit that nobody owns is taken out of what is available, like a new block.
-  const std::int64_t active_hits = std::ranges::count_if(
-      hits_, [this](BlockId id) { return pool_.state(id) == BlockState::kActive; });
-  if (total - active_hits + options.keep_available > num_available()) return Verdict::kNotNow;
-
-  // Hits first, so that the new blocks cannot evict them.
-  for (const BlockId id : hits_) sequence->table_.Append(pool_.Acquire(id));
-  const auto num_hits = static_cast<std::int32_t>(hits_.size());
-  AppendNewBlocks(&sequence->table_, total - num_hits);
-  sequence->num_computed_tokens_ = num_hits * block_size_;
-  sequence->num_indexed_blocks_ = num_hits;
-  if (num_hits > 0) sequence->last_indexed_ = index_.identity(hits_.back());
-  if (report != nullptr) {
-    *report = {.hit = num_hits * block_size_,
-               .never_seen = static_cast<std::int32_t>(tokens.size()) - num_hits * block_size_};
-  }
-  return Verdict::kNow;
+  return {sequence.salt_.id(), parent, TokensOfBlock(tokens, ordinal)};
 }
 
 void BlockManager::AppendNewBlocks(BlockTable* table, std::int64_t count) {
@@ -180,8 +159,12 @@ void BlockManager::IndexNextBlock(SequenceBlocks* sequence, std::span<const Toke
   const BlockIdentity parent = sequence->last_indexed_;
   const BlockId own = sequence->table_[index];
   const BlockId indexed = index_.FindOrInsert(KeyOfBlock(*sequence, parent, tokens, ordinal), own);
+  sequence->indexed_content_ =
+      ContentHistory::Extend(sequence->indexed_content_, TokensOfBlock(tokens, ordinal));
   if (indexed == own) {
     pool_.MarkReusable(own);
+    history_.Store(own, sequence->indexed_content_, salts_.hash(sequence->salt_.id()));
+    if (records_events_) events_.push_back(StoredEvent(own));
   } else {
     sequence->table_.Replace(index, pool_.Acquire(indexed));
   }
@@ -193,6 +176,7 @@ SequenceBlocks BlockManager::Fork(const SequenceBlocks& sequence) {
   fork.num_computed_tokens_ = sequence.num_computed_tokens_;
   fork.num_indexed_blocks_ = sequence.num_indexed_blocks_;
   fork.last_indexed_ = sequence.last_indexed_;
+  fork.indexed_content_ = sequence.indexed_content_;
   return fork;
 }
 
@@ -205,35 +189,43 @@ void BlockManager::Release(SequenceBlocks* sequence) {
   sequence->num_computed_tokens_ = 0;
   sequence->num_indexed_blocks_ = 0;
   sequence->last_indexed_ = kNoParent;
+  sequence->indexed_content_ = kEmptyPrefix;
 }
 
-void BlockManager::Lease(const SessionKey&, SequenceBlocks* sequence, std::span<const TokenId>,
-                         absl::Time) {
+void BlockManager::Lease(const SessionKey& key, SequenceBlocks* sequence,
+                         std::span<const TokenId> tokens, absl::Time now) {
+  if (leases_.allowed()) {
+    CollectIndexedChain(*sequence);
+    leases_.Lease(key, chain_, tokens, now);
+  }
   Release(sequence);
 }
 
-std::optional<std::span<const TokenId>> BlockManager::SessionTokens(const SessionKey&) const {
-  return std::nullopt;
+void BlockManager::CollectIndexedChain(const SequenceBlocks& sequence) {
+  chain_.clear();
+  for (BlockIdentity at = sequence.last_indexed_; at != kNoParent; at = index_.key(at.id).parent) {
+    if (!index_.contains(at)) return chain_.clear();
+    chain_.push_back(at.id);
+  }
+  std::ranges::reverse(chain_);
 }
 
-bool BlockManager::EndSession(const SessionKey&) { return false; }
+std::int64_t BlockManager::ResetPrefixCache() {
+  leases_.EndAll();
+  // If that is all there is, one event stands for all.
+  const bool clears = index_.size() > 0 && index_.size() == pool_.num_cached();
+  const bool records_events = std::exchange(records_events_, records_events_ && !clears);
+  const std::int64_t dropped = pool_.DropAllCached();
+  records_events_ = records_events;
+  if (records_events_ && clears) events_.push_back({.kind = KvEvent::Kind::kCleared});
+  dropped_by_reset_ += dropped;
+  return dropped;
+}
 
-void BlockManager::ExpireLeases(absl::Time) {}
-
-absl::Time BlockManager::next_lease_expiry() const { return absl::InfiniteFuture(); }
-
-void BlockManager::RecordEvents(bool) {}
-
-void BlockManager::TakeEvents(std::vector<KvEvent>*) {}
-
-void BlockManager::SnapshotEvents(std::vector<KvEvent>*) const {}
-
-std::int64_t BlockManager::BlocksForTokens(std::int64_t num_tokens,
-                                           const SlidingWindow& window) const {
-  if (window.tokens == 0) return BlocksForTokens(num_tokens);
-  // A step's tokens and what the first of them sees, wherever in a block they begin.
-  const std::int64_t most = std::int64_t{window.tokens} - 1 + window.max_chunk + block_size_ - 1;
-  return BlocksForTokens(std::min(num_tokens, most));
+void BlockManager::ForgetContent(BlockId id) {
+  if (records_events_) events_.push_back(RemovedEvent(id));
+  history_.Touch(id, salts_.hash(index_.key(id).salt));
+  index_.Erase(id);
 }
 
 BlockStats BlockManager::stats() const {
@@ -242,9 +234,15 @@ BlockStats BlockManager::stats() const {
           .active = pool_.num_active(),
           .cached = pool_.num_cached(),
           .free = pool_.num_free(),
+          .leased = pool_.num_leased(),
+          .sessions = leases_.size(),
           .useful_slots = pool_.filled_slots(),
           .logical_blocks = pool_.num_shares(),
           .evictions = pool_.evictions(),
+          .evictions_leased = pool_.evictions_leased(),
+          .dropped_by_reset = dropped_by_reset_,
+          .leases_expired = leases_.expired(),
+          .leases_displaced = leases_.displaced(),
           .copies_on_write = copies_on_write_,
           .allocations = pool_.allocations(),
           .peak_active = pool_.peak_active()};
@@ -254,7 +252,8 @@ std::vector<BlockManager::BlockInfo> BlockManager::BlockInfos() const {
   std::vector<BlockInfo> infos;
   infos.reserve(static_cast<std::size_t>(capacity()));
   for (std::int32_t i = 0; i < capacity(); ++i) {
-    infos.push_back({pool_.state(BlockId{i}), pool_.owners(BlockId{i})});
+    infos.push_back(
+        {pool_.state(BlockId{i}), pool_.owners(BlockId{i}), pool_.leases(BlockId{i}) > 0});
   }
   return infos;
 }

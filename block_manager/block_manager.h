@@ -21,6 +21,7 @@
 #include "base/ids.h"
 #include "block_manager/block_pool.h"
 #include "block_manager/cache_salt.h"
+#include "block_manager/content_history.h"
 #include "block_manager/copy_order.h"
 #include "block_manager/kv_event.h"
 #include "block_manager/prefix_index.h"
@@ -82,6 +83,12 @@ class BlockManager {
   // the last token is left to compute.
   std::vector<BlockId> Match(const SequenceBlocks& sequence, std::span<const TokenId> tokens) const;
 
+  // The tokens in them.
+  std::int32_t NumCachedTokens(const SequenceBlocks& sequence,
+                               std::span<const TokenId> tokens) const {
+    return static_cast<std::int32_t>(Match(sequence, tokens).size()) * block_size_;
+  }
+
   // Gives a sequence without blocks its cached prefix and blocks for all the rest of `tokens`.
   // Afterwards num_computed_tokens() is the length of the prefix, and `report`, unless null, says
   // where it comes from.
@@ -118,15 +125,18 @@ class BlockManager {
              absl::Time now);
   // The tokens of the session's last turn, until the next call that ends a lease; none if it has no
   // lease: it never had one, or it expired, ended or gave way.
-  std::optional<std::span<const TokenId>> SessionTokens(const SessionKey& key) const;
+  std::optional<std::span<const TokenId>> SessionTokens(const SessionKey& key) const {
+    return leases_.Tokens(key);
+  }
   // Ends a lease. Returns whether there was one.
-  bool EndSession(const SessionKey& key);
-  void ExpireLeases(absl::Time now);
-  absl::Time next_lease_expiry() const;  // InfiniteFuture if there is none.
+  bool EndSession(const SessionKey& key) { return leases_.End(key); }
+  void ExpireLeases(absl::Time now) { leases_.EndExpired(now); }
+  // InfiniteFuture if there is no lease.
+  absl::Time next_lease_expiry() const { return leases_.next_expiry(); }
 
   // Forgets all cached content that no sequence uses, leased or not; returns how many blocks became
   // free.
-  std::int64_t ResetPrefixCache() { return pool_.DropAllCached(); }
+  std::int64_t ResetPrefixCache();
 
   // Notes what happens to the prefix cache from now on, or stops. Off at first.
   void RecordEvents(bool on);
@@ -161,21 +171,34 @@ class BlockManager {
  private:
   friend class ExtendDemand;
 
-  // Keeps the index in step with the pool.
-  class IndexEraser final : public BlockPool::EvictionObserver {
+  // Keeps index and leases in step with the pool.
+  class PoolObserver final : public BlockPool::EvictionObserver {
    public:
-    explicit IndexEraser(PrefixIndex* index) : index_(index) {}
-    void OnEvict(BlockId id) override { index_->Erase(id); }
+    explicit PoolObserver(BlockManager* manager) : manager_(manager) {}
+    void OnEvict(BlockId id) override { manager_->ForgetContent(id); }
+    void OnOnlyLeasedLeft() override { manager_->leases_.MakeRoom(); }
 
    private:
-    PrefixIndex* index_;
+    BlockManager* manager_;
   };
 
   void MatchInto(const SequenceBlocks& sequence, std::span<const TokenId> tokens,
                  std::vector<BlockId>* hits) const;
+  // How many blocks of so many tokens are looked up: all but the last one.
+  std::int32_t LookedUpBlocks(std::span<const TokenId> tokens) const;
+  PrefixReport Report(const SequenceBlocks& sequence, std::span<const TokenId> tokens,
+                      const AdmitOptions& options) const;
   void AppendNewBlocks(BlockTable* table, std::int64_t count);
   void CopyForWriting(BlockTable* table, std::int32_t index, std::vector<CopyOrder>* copies);
   void IndexNextBlock(SequenceBlocks* sequence, std::span<const TokenId> tokens);
+  void ForgetContent(BlockId id);
+  // Puts the chain of indexed blocks that the sequence ends into `chain_`, or nothing if one of
+  // them is gone.
+  void CollectIndexedChain(const SequenceBlocks& sequence);
+  KvEvent StoredEvent(BlockId id) const;
+  KvEvent RemovedEvent(BlockId id) const;
+  std::span<const TokenId> TokensOfBlock(std::span<const TokenId> tokens,
+                                         std::int32_t ordinal) const;
   PrefixKey KeyOfBlock(const SequenceBlocks& sequence, const BlockIdentity& parent,
                        std::span<const TokenId> tokens, std::int32_t ordinal) const;
   bool IsShared(BlockId id) const { return pool_.owners(id) > 1; }
@@ -190,10 +213,16 @@ class BlockManager {
   const bool enable_prefix_caching_;
   SaltRegistry salts_;
   PrefixIndex index_;
-  IndexEraser index_eraser_;
+  ContentHistory history_;
+  PoolObserver observer_;
   BlockPool pool_;
+  SessionLeases leases_;
+  bool records_events_ = false;
+  std::vector<KvEvent> events_;  // Not taken yet.
   std::int64_t copies_on_write_ = 0;
+  std::int64_t dropped_by_reset_ = 0;
   std::vector<BlockId> hits_;         // Scratch of Admit.
+  std::vector<BlockId> chain_;        // Scratch of Lease.
   std::vector<BlockRef> new_blocks_;  // Scratch of AppendNewBlocks; empty between calls.
 };
 

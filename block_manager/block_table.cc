@@ -16,6 +16,11 @@ BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
   return *this;
 }
 
+void BlockTable::StartAt(std::int32_t position) {
+  QUIRE_DCHECK(empty() && position % block_size() == 0);
+  first_position_ = position;
+}
+
 void BlockTable::Append(BlockRef block) {
   ids_.push_back(block.id());
   refs_.push_back(std::move(block));

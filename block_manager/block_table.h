@@ -38,6 +38,8 @@ class BlockTable {
     return (position - first_position_) >> block_shift_;
   }
 
+  // Makes an empty table begin at a position that its block size divides.
+  void StartAt(std::int32_t position);
   void Append(BlockRef block);
   // Puts `block` in the place of another and returns that one.
   BlockRef Replace(std::int32_t index, BlockRef block);

@@ -1,5 +1,8 @@
 #include "block_manager/cache_salt.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/check.h"
 
 namespace quire::block_manager {
@@ -15,6 +18,11 @@ CacheSalt CacheSalt::With(Tag tag, std::string_view value) const {
   return result;
 }
 
+std::uint32_t CacheSalt::Hash() const {
+  if (empty()) return 0;
+  return static_cast<std::uint32_t>(XXH3_64bits(encoded_.data(), encoded_.size()));
+}
+
 SaltId SaltRegistry::Acquire(const CacheSalt& salt) {
   if (salt.empty()) return SaltId{};
   const auto [found, is_new] = ids_.try_emplace(salt);
@@ -25,7 +33,7 @@ SaltId SaltRegistry::Acquire(const CacheSalt& salt) {
     }
     found->second = free_ids_.back();
     free_ids_.pop_back();
-    slots_[found->second.value()].salt = salt;
+    slots_[found->second.value()] = {.salt = salt, .hash = salt.Hash()};
   }
   AddUse(found->second);
   return found->second;

@@ -33,6 +33,8 @@ class CacheSalt {
   CacheSalt With(Tag tag, std::string_view value) const;
 
   bool empty() const { return encoded_.empty(); }
+  // A hash that is the same in every process. Zero for the empty salt.
+  std::uint32_t Hash() const;
   friend bool operator==(const CacheSalt&, const CacheSalt&) = default;
   template <class H>
   friend H AbslHashValue(H state, const CacheSalt& salt) {
@@ -61,11 +63,15 @@ class SaltRegistry {
   void AddUse(SaltId id);
   void Release(SaltId id);
 
+  // The hash of a salt in use.
+  std::uint32_t hash(SaltId id) const { return slots_[id.value()].hash; }
+
   std::size_t size() const { return ids_.size(); }  // The empty salt is not counted.
 
  private:
   struct Slot {
     CacheSalt salt;
+    std::uint32_t hash = 0;
     std::int64_t uses = 0;
   };
   absl::flat_hash_map<CacheSalt, SaltId> ids_;

@@ -20,8 +20,8 @@ struct KvEvent {
   // computed again after its removal gets another name.
   std::uint64_t block_hash = 0;
   // Of kStored alone. No parent: the block begins a prefix.
-  std::optional<std::uint64_t> parent_hash;
-  std::vector<TokenId> tokens;  // [block_size]; none of a salted block: they are a tenant's secret.
+  std::optional<std::uint64_t> parent_hash = std::nullopt;
+  std::vector<TokenId> tokens = {};  // [block_size]; a salted block tells none of its tokens.
   bool salted = false;
   friend bool operator==(const KvEvent&, const KvEvent&) = default;
 };

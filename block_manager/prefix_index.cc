@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -27,8 +26,7 @@ PrefixIndex::PrefixIndex(std::int64_t capacity, std::int32_t block_size, PrefixH
       salts_(salts),
       entries_(static_cast<std::size_t>(capacity)),
       tokens_(new TokenId[static_cast<std::size_t>(capacity * block_size)]),
-      buckets_(std::bit_ceil(static_cast<std::size_t>(capacity)), kNone),
-      bucket_mask_(static_cast<std::uint32_t>(buckets_.size() - 1)) {}
+      buckets_(static_cast<std::size_t>(capacity), kNone) {}
 
 PrefixIndex::~PrefixIndex() {
   for (const Entry& e : entries_) {
@@ -46,7 +44,7 @@ std::optional<BlockId> PrefixIndex::Find(const PrefixKey& key) const {
 }
 
 std::optional<BlockId> PrefixIndex::Find(const PrefixKey& key, std::uint32_t hash) const {
-  for (std::int32_t i = buckets_[hash & bucket_mask_]; i != kNone;) {
+  for (std::int32_t i = buckets_[BucketOf(hash)]; i != kNone;) {
     const BlockId id{i};
     const Entry& e = entry(id);
     if (e.hash == hash && e.salt == key.salt && e.parent == key.parent &&
@@ -99,15 +97,13 @@ absl::Status PrefixIndex::Audit() const {
     std::int32_t previous = kNone;
     for (std::int32_t i = buckets_[b]; i != kNone; i = entry(BlockId{i}).next) {
       const Entry& e = entry(BlockId{i});
-      if (!e.indexed || e.previous != previous || (e.hash & bucket_mask_) != b ||
-          ++listed > indexed) {
+      if (!e.indexed || e.previous != previous || BucketOf(e.hash) != b || ++listed > indexed) {
         return Internal("the list of bucket {} is corrupt at block {}", b, i);
       }
-      const PrefixKey key{e.salt, e.parent, tokens(BlockId{i})};
-      if (static_cast<std::uint32_t>(hash_(key, seed_)) != e.hash) {
+      if (static_cast<std::uint32_t>(hash_(key(BlockId{i}), seed_)) != e.hash) {
         return Internal("block {} is listed under a wrong hash", i);
       }
-      if (Find(key) != BlockId{i}) return Internal("block {} has a duplicate", i);
+      if (Find(key(BlockId{i})) != BlockId{i}) return Internal("block {} has a duplicate", i);
       previous = i;
     }
   }

@@ -62,7 +62,16 @@ class PrefixIndex {
 
   bool contains(BlockId id) const { return entry(id).indexed; }
   BlockIdentity identity(BlockId id) const { return {id, entry(id).generation}; }
+  // Whether the content that had this identity is still indexed. kNoParent has none.
+  bool contains(const BlockIdentity& identity) const {
+    return identity != kNoParent && contains(identity.id) &&
+           entry(identity.id).generation == identity.generation;
+  }
+  // What an indexed block was inserted under; the parent may have been erased since.
+  PrefixKey key(BlockId id) const { return {entry(id).salt, entry(id).parent, tokens(id)}; }
   std::int64_t size() const { return size_; }
+
+  static constexpr std::int64_t kBytesPerBlock = 32;  // An entry and a bucket.
 
   // Recounts everything from scratch; names the first thing that is wrong. O(capacity).
   absl::Status Audit() const;
@@ -72,17 +81,21 @@ class PrefixIndex {
   struct Entry {
     std::int32_t previous = kNone;  // In the bucket's list.
     std::int32_t next = kNone;
-    std::uint32_t hash = 0;  // The low bits choose the bucket.
+    std::uint32_t hash = 0;  // Chooses the bucket.
     BlockIdentity parent;
     SaltId salt;
     std::uint32_t generation : 31 = 0;
     std::uint32_t indexed : 1 = 0;
   };
+  static_assert(sizeof(Entry) + sizeof(std::int32_t) == kBytesPerBlock);
 
   Entry& entry(BlockId id) { return entries_[static_cast<std::size_t>(id.value())]; }
   const Entry& entry(BlockId id) const { return entries_[static_cast<std::size_t>(id.value())]; }
   std::span<TokenId> tokens(BlockId id) const;
-  std::int32_t& bucket(std::uint32_t hash) { return buckets_[hash & bucket_mask_]; }
+  std::size_t BucketOf(std::uint32_t hash) const {
+    return (std::uint64_t{hash} * buckets_.size()) >> 32;
+  }
+  std::int32_t& bucket(std::uint32_t hash) { return buckets_[BucketOf(hash)]; }
   std::optional<BlockId> Find(const PrefixKey& key, std::uint32_t hash) const;
 
   const std::int32_t block_size_;
@@ -91,8 +104,7 @@ class PrefixIndex {
   SaltRegistry* salts_;
   std::vector<Entry> entries_;         // [capacity]
   std::unique_ptr<TokenId[]> tokens_;  // [capacity][block_size], written when first indexed.
-  std::vector<std::int32_t> buckets_;  // First block of each bucket's list.
-  std::uint32_t bucket_mask_;
+  std::vector<std::int32_t> buckets_;  // [capacity], the first block of each bucket's list.
   std::int64_t size_ = 0;
 };
 

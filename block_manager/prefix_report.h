@@ -7,7 +7,8 @@ namespace quire::block_manager {
 
 // All in tokens; their sum but for `hit_leased` is the length of the sequence. Hits come first:
 // block hit / block_size is the first one missed. The misses are statistics, told apart by hashes
-// and a bounded memory of what was cached: hits are exact and verified.
+// and a bounded memory of what was cached; hits are exact and verified. Not for clients: it shows
+// what was sent under salts that are not theirs.
 struct PrefixReport {
   std::int32_t hit = 0;
   std::int32_t hit_leased = 0;  // Of these, what the sequence's own session had leased.

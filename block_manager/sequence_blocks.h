@@ -6,6 +6,7 @@
 
 #include "block_manager/block_table.h"
 #include "block_manager/cache_salt.h"
+#include "block_manager/content_history.h"
 #include "block_manager/prefix_index.h"
 
 namespace quire::block_manager {
@@ -30,6 +31,7 @@ class SequenceBlocks {
   std::int32_t num_computed_tokens_ = 0;
   std::int32_t num_indexed_blocks_ = 0;     // Counted from position 0.
   BlockIdentity last_indexed_ = kNoParent;  // The parent of the next block to index.
+  ContentHash indexed_content_ = kEmptyPrefix;
 };
 
 }  // namespace quire::block_manager

@@ -66,6 +66,7 @@ class Scheduler::Impl {
   StepPlanner planner_;
   StepPlan plan_;
   bool plan_is_outstanding_ = false;
+  absl::Time now_;  // Of the last Schedule.
 };
 
 absl::Status Scheduler::Impl::CheckFits(std::int64_t num_prompt_tokens,
@@ -76,8 +77,8 @@ absl::Status Scheduler::Impl::CheckFits(std::int64_t num_prompt_tokens,
         "prompt of {} tokens leaves no room for a new one: max_model_len is {} tokens",
         num_prompt_tokens, options_.max_model_len);
   }
-  const std::int64_t slots = blocks_->capacity() * blocks_->block_size();
-  if (num_prompt_tokens + 1 > slots) {
+  if (blocks_->BlocksForTokens(num_prompt_tokens + 1, options_.window()) > blocks_->capacity()) {
+    const std::int64_t slots = blocks_->capacity() * blocks_->block_size();
     return InvalidArgument(
         "prompt of {} tokens and one new token exceed the KV pool of {} slots ({} blocks of {})",
         num_prompt_tokens, slots, blocks_->capacity(), blocks_->block_size());
@@ -93,8 +94,11 @@ void Scheduler::Impl::Add(NewSequence request) {
   const absl::Status fits = CheckFits(static_cast<std::int64_t>(request.prompt.size()),
                                       1 + static_cast<std::int32_t>(request.forks.size()));
   QUIRE_CHECK(fits.ok()) << AsStd(fits.message());
+  QUIRE_CHECK(blocks_->BlocksForTokens(request.reserve_tokens) <= blocks_->capacity())
+      << "cannot reserve " << request.reserve_tokens << " tokens";
   block_manager::SequenceBlocks blocks = blocks_->NewSequence(request.salt);
   const std::uint64_t first_block_hash = FirstBlockHash(request.prompt, blocks.salt());
+  const std::int32_t num_cached = blocks_->NumCachedTokens(blocks, request.prompt);
   store_.Add(std::unique_ptr<Sequence>(new Sequence{
       .id = request.id,
       .pending_forks = std::move(request.forks),
@@ -103,10 +107,13 @@ void Scheduler::Impl::Add(NewSequence request) {
       .priority = options_.policy == Policy::kPriority ? request.priority : 0,
       .arrival = request.arrival,
       .deadline = request.deadline,
-      .client_id = std::move(request.client_id),
       .bypass_prefix_cache = request.bypass_prefix_cache,
-      .first_block_hash = first_block_hash,
       .blocks = std::move(blocks),
+      .first_block_hash = first_block_hash,
+      .num_cached_on_arrival = num_cached,
+      .reserve_tokens = request.reserve_tokens,
+      .client_id = std::move(request.client_id),
+      .session = std::move(request.session),
   }));
 }
 
@@ -131,6 +138,8 @@ void Scheduler::Impl::Cancel(SequenceId id) {
 
 const StepPlan& Scheduler::Impl::Schedule(absl::Time now) {
   QUIRE_CHECK(!plan_is_outstanding_) << "Schedule before Apply";
+  now_ = now;
+  blocks_->ExpireLeases(now);
   planner_.Plan(now, &plan_);
   plan_is_outstanding_ = !plan_.empty();
   return plan_;
@@ -145,6 +154,9 @@ void Scheduler::Impl::Apply(const StepResult& result) {
     Sequence* const sequence = planner_.scheduled()[i];
     const std::int32_t num_computed = entry.first_token + entry.num_tokens;
     blocks_->Commit(&sequence->blocks, sequence->tokens, num_computed);
+    if (options_.sliding_window > 0) {
+      blocks_->SlideWindow(&sequence->blocks, options_.window().FirstSeen(num_computed));
+    }
     sequence->max_computed_tokens = std::max(sequence->max_computed_tokens, num_computed);
     if (!entry.samples) continue;
     const SequenceResult& own = results.Take(entry.id);
@@ -172,12 +184,12 @@ void Scheduler::Impl::StartForks(Sequence* parent, ResultReader* results) {
                                      .priority = parent->priority,
                                      .arrival = parent->arrival,
                                      .deadline = parent->deadline,
-                                     .client_id = parent->client_id,
                                      .bypass_prefix_cache = parent->bypass_prefix_cache,
-                                     .first_block_hash = parent->first_block_hash,
                                      .blocks = blocks_->Fork(parent->blocks),
                                      .was_admitted = true,
                                      .max_computed_tokens = parent->max_computed_tokens,
+                                     .first_block_hash = parent->first_block_hash,
+                                     .client_id = parent->client_id,
                                  }));
     stats_.fork_shared_tokens += fork->num_computed_tokens();
     Yield(fork, result);
@@ -186,13 +198,16 @@ void Scheduler::Impl::StartForks(Sequence* parent, ResultReader* results) {
 
 // Books the new tokens of a sequence that sampled.
 void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
+  sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
+                          result.new_tokens.end());
   if (result.finished) {
+    if (sequence->session.has_value()) {
+      blocks_->Lease(*sequence->session, &sequence->blocks, sequence->tokens, now_);
+    }
     store_.Remove(sequence);
     return;
   }
   QUIRE_CHECK(!result.new_tokens.empty()) << "no token for sequence " << result.id.value();
-  sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
-                          result.new_tokens.end());
   QUIRE_DCHECK(sequence->num_tokens() < sequence->max_total_tokens)
       << "sequence " << sequence->id.value() << " should have finished";
   sequence->decoding = true;
