@@ -83,6 +83,12 @@ class BlockManager {
   // the last token is left to compute.
   std::vector<BlockId> Match(const SequenceBlocks& sequence, std::span<const TokenId> tokens) const;
 
+  // The tokens in them.
+  std::int32_t NumCachedTokens(const SequenceBlocks& sequence,
+                               std::span<const TokenId> tokens) const {
+    return static_cast<std::int32_t>(Match(sequence, tokens).size()) * block_size_;
+  }
+
   // Gives a sequence without blocks its cached prefix and blocks for all the rest of `tokens`.
   // Afterwards num_computed_tokens() is the length of the prefix, and `report`, unless null, says
   // where it comes from.
