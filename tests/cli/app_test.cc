@@ -49,6 +49,7 @@ TEST_F(AppTest, EveryCommandHasHelpWithExamples) {
                                                           {"perplexity"},
                                                           {"tokenize"},
                                                           {"plan"},
+                                                          {"simulate"},
                                                           {"model"},
                                                           {"model", "list"},
                                                           {"model", "fetch"},
