@@ -26,6 +26,7 @@ class WaitingQueue {
     bool operator()(const Sequence* a, FirstNewOf b) const {
       return a->priority < b.priority || (a->priority == b.priority && a->resuming);
     }
+    bool operator()(FirstNewOf a, const Sequence* b) const { return !(*this)(b, a); }
   };
   using Iterator = absl::btree_set<Sequence*, Order>::const_iterator;
 
