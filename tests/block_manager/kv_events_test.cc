@@ -136,10 +136,18 @@ TEST_F(KvEventsTest, AResetThatSparesLiveBlocksRemovesTheOthers) {
 
 TEST_F(KvEventsTest, ASnapshotTellsWhatWasStoredParentsFirst) {
   Start(16);
-  { const SequenceBlocks other = Computed(Range(64, 10'000)); }
-  manager_->ResetPrefixCache();  // The free list runs backwards now: children get lower ids.
+  // Blocks freed one by one, in the order of their ids, are handed out the other way round.
+  std::vector<SequenceBlocks> singles;
+  for (int i = 0; i < 16; ++i) {
+    singles.push_back(New());
+    ASSERT_EQ(manager_->Admit(&singles.back(), Range(1), {}), Verdict::kNow);
+  }
+  for (SequenceBlocks& single : singles) manager_->Release(&single);
   manager_->RecordEvents(true);
-  { const SequenceBlocks sequence = Computed(Range(64)); }
+  {
+    const SequenceBlocks sequence = Computed(Range(64));
+    EXPECT_THAT(Ids(sequence), testing::ElementsAre(15, 14, 13, 12));
+  }
   { const SequenceBlocks branch = Computed(Concat(Range(32), Range(32, 20'000))); }
   const std::vector<KvEvent> events = Take(), snapshot = Snapshot();
   ASSERT_THAT(events, SizeIs(6));
