@@ -19,6 +19,10 @@ bool PreemptionPlan::Find(const Sequence& urgent, const Situation& situation) {
     return need.num_blocks + keep_available_ <= available && urgent.num_branches() <= slots;
   };
 
+  if (fits()) return false;
+
+  std::ranges::sort(victims_,
+                    [](const Sequence* a, const Sequence* b) { return IsBetterVictim(*a, *b); });
   shares_.clear();
   std::size_t count = 0;
   for (; count < victims_.size() && !fits(); ++count) {
@@ -29,7 +33,7 @@ bool PreemptionPlan::Find(const Sequence& urgent, const Situation& situation) {
     if (count + 1 == situation.running.size()) keep_available_ -= situation.watermark_blocks;
   }
   victims_.resize(count);
-  return count > 0 && fits();
+  return fits();
 }
 
 void PreemptionPlan::FindCandidates(const Sequence& urgent, std::span<Sequence* const> running) {
@@ -37,8 +41,6 @@ void PreemptionPlan::FindCandidates(const Sequence& urgent, std::span<Sequence* 
   for (Sequence* sequence : running) {
     if (sequence->priority > urgent.priority && !sequence->resuming) victims_.push_back(sequence);
   }
-  std::ranges::sort(victims_,
-                    [](const Sequence* a, const Sequence* b) { return IsBetterVictim(*a, *b); });
 }
 
 // Of this sequence alone: branches that share the block they write to need fewer together.

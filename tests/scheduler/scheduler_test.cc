@@ -38,6 +38,12 @@ TEST(SchedulerOptions, C135_ValidateNamesTheFlag) {
   EXPECT_THAT(message([](auto& o) { o.watermark = std::numeric_limits<double>::quiet_NaN(); }),
               HasSubstr("watermark"));
   EXPECT_THAT(message([](auto& o) { o.max_overtakes = -1; }), HasSubstr("max-overtakes"));
+  EXPECT_THAT(message([](auto& o) { o.max_in_flight_steps = -1; }),
+              HasSubstr("max-in-flight-steps"));
+  EXPECT_THAT(message([](auto& o) { o.client_quantum = -1; }), HasSubstr("client-quantum"));
+  EXPECT_THAT(message([](auto& o) { o.target_itl = absl::Milliseconds(-2); }),
+              HasSubstr("target-itl-ms must be at least 0, got -2"));
+  EXPECT_THAT(message([](auto& o) { o.sliding_window = -1; }), HasSubstr("sliding window"));
   EXPECT_EQ(message([](auto& o) { o.max_num_seqs = o.max_num_batched_tokens = 1; }), "");
 }
 
@@ -65,6 +71,16 @@ TEST(SchedulerCheckFits, C20_APromptLargerThanThePoolIsRefusedWithBothNumbers) {
   const SequenceId served = world.Add({.prompt = TokenRange(10)});
   world.RunToTheEnd();
   EXPECT_TRUE(world.Finished(served));
+}
+
+TEST(SchedulerCheckFits, C16_WithAWindowOnlyTheWindowAndAChunkMustFitThePool) {
+  const auto fits = [](std::int64_t num_blocks) {
+    World world({.num_blocks = num_blocks},
+                {.max_prefill_tokens = 32, .max_model_len = 1024, .sliding_window = 64});
+    return world.scheduler().CheckFits(1000).ok();
+  };
+  EXPECT_TRUE(fits(7));  // 63 + 32 tokens, wherever in a block they begin: 110 slots.
+  EXPECT_FALSE(fits(6));
 }
 
 TEST(SchedulerCheckFits, C14_RefusalsLeaveNothingBehind) {
@@ -372,6 +388,41 @@ TEST(Scheduler, C104_PreemptionsRepeatNoToken) {
   for (const SequenceId id : ids) generated += world.output(id).size();
   EXPECT_EQ(generated, 500u);
   EXPECT_EQ(world.cached_tokens().size(), 10u);  // Each was admitted, and reported, once.
+}
+
+TEST(Scheduler, TheOldestWaitingArrivalIsThatOfAnyClass) {
+  World world({.num_blocks = 64}, {.max_num_seqs = 1, .policy = Policy::kPriority});
+  EXPECT_EQ(world.scheduler().stats().oldest_waiting_arrival, absl::InfiniteFuture());
+  world.Add({.prompt = TokenRange(3), .num_outputs = 9});
+  world.Step();
+  world.Add({.prompt = TokenRange(3, 100), .priority = 5});
+  const absl::Time oldest = world.now();
+  world.Add({.prompt = TokenRange(3, 200), .priority = 1});
+  EXPECT_EQ(world.scheduler().stats().oldest_waiting_arrival, oldest);
+  world.RunToTheEnd();
+  EXPECT_EQ(world.scheduler().stats().oldest_waiting_arrival, absl::InfiniteFuture());
+}
+
+TEST(Scheduler, AReservationThatCanNeverBeHadIsABug) {
+  World world({.num_blocks = 4}, {});
+  EXPECT_DEATH(world.scheduler().Add({.id = SequenceId{1}, .prompt = {1}, .reserve_tokens = 65}),
+               "cannot reserve 65 tokens");
+}
+
+// The text of the last turn, its answer included, is what the session keeps.
+TEST(Scheduler, AFinishedTurnIsKeptWithAllOfItsTokens) {
+  World world({.num_blocks = 16, .block_size = 4}, {});
+  const block_manager::SessionKey key{.id = "s", .salt = {}};
+  world.scheduler().Add(
+      {.id = SequenceId{1}, .prompt = TokenRange(6), .max_total_tokens = 100, .session = key});
+  for (const bool finished : {false, false, true}) {
+    world.scheduler().Schedule(world.now());
+    world.scheduler().Apply({.sequences = {{SequenceId{1}, {77}, finished}}});
+  }
+  const auto tokens = world.blocks().SessionTokens(key);
+  ASSERT_TRUE(tokens.has_value());
+  EXPECT_THAT(*tokens, ElementsAre(0, 1, 2, 3, 4, 5, 77, 77, 77));
+  EXPECT_EQ(world.blocks().stats().leased, 2);
 }
 
 TEST(Scheduler, C18_SaltsShareWithinAndNotAcross) {
