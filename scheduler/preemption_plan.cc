@@ -61,7 +61,8 @@ std::int64_t PreemptionPlan::Gain(const Sequence& victim, const BlockNeed& need)
     const BlockId id = table[i];
     const std::int32_t owners = blocks_->owners(id);
     if (owners > 1 && ++shares_[id] < owners) continue;
-    const auto ordinal = static_cast<std::size_t>(first_ordinal + i);
+    const std::size_t ordinal =
+        static_cast<std::size_t>(first_ordinal) + static_cast<std::size_t>(i);
     const bool is_hit = ordinal < need.hits.size() && need.hits[ordinal] == id;
     if (!is_hit) ++gain;
   }
