@@ -4,7 +4,7 @@
 PACKAGES=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates
   libabsl-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev
-  libpcre2-dev libutf8proc-dev libssl-dev libarchive-dev
+  libpcre2-dev libutf8proc-dev libssl-dev libarchive-dev libxxhash-dev
   libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
   python3 python3-pip python3-grpcio python3-protobuf
