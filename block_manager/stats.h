@@ -28,6 +28,7 @@ struct BlockStats {
   std::int64_t copies_on_write = 0;
   std::int64_t allocations = 0;
   std::int64_t peak_active = 0;
+  friend bool operator==(const BlockStats&, const BlockStats&) = default;
 };
 
 }  // namespace quire::block_manager

@@ -27,8 +27,11 @@ constexpr absl::Duration kMaxRetryAfter = absl::Seconds(30);
 constexpr absl::Duration kDefaultRetryAfter = absl::Seconds(1);
 
 ContextLimits LimitsOf(const EngineOptions& options, const ModelRunner& runner) {
-  return {.max_model_len = options.scheduler.max_model_len,
-          .pool_tokens = runner.num_blocks() * runner.kv_geometry().block_size};
+  const std::int32_t max_model_len = options.scheduler.max_model_len;
+  const std::int64_t slots = runner.num_blocks() * runner.kv_geometry().block_size;
+  // With a window a sequence holds only its end.
+  return {.max_model_len = max_model_len,
+          .pool_tokens = options.scheduler.sliding_window > 0 ? max_model_len : slots};
 }
 
 template <class T>

@@ -67,6 +67,7 @@ class Starter {
     max_model_len_ = options_.max_model_len > 0 ? options_.max_model_len : limit;
     engine_options_ = options_.engine;
     engine_options_.scheduler.max_model_len = max_model_len_;
+    engine_options_.scheduler.sliding_window = host_->config.sliding_window;
     return engine_options_.Validate();
   }
 
@@ -138,13 +139,21 @@ class Starter {
       Warn("the KV blocks may grow to {} bytes, but only {} bytes of memory are available", bytes,
            memory.available_bytes);
     }
-    if (num_blocks_ * geometry_.block_size < max_model_len_) {
+    if (num_blocks_ * geometry_.block_size < LongestContext()) {
       Warn(
           "{} blocks of {} tokens hold less than max-model-len {}: a request that outgrows them "
           "ends early with length",
           num_blocks_, geometry_.block_size, max_model_len_);
     }
     return absl::OkStatus();
+  }
+
+  // Tokens that a sequence of max_model_len holds at one time (BlockManager::BlocksForTokens).
+  std::int64_t LongestContext() const {
+    const block_manager::SlidingWindow window = engine_options_.scheduler.window();
+    if (window.tokens == 0) return max_model_len_;
+    return std::min<std::int64_t>(max_model_len_, std::int64_t{window.tokens} - 1 +
+                                                      window.max_chunk + geometry_.block_size - 1);
   }
 
   // The pool comes on top of the weights, so a message about its size tells theirs.

@@ -21,7 +21,7 @@ namespace quire::engine {
 
 struct ContextLimits {
   std::int32_t max_model_len = 0;
-  std::int64_t pool_tokens = 0;  // Slots of all KV blocks together.
+  std::int64_t pool_tokens = 0;  // What a sequence may have in the KV blocks of the pool.
 };
 
 // Scheduler::CheckFits: whether a prompt of so many tokens can ever run, on any thread.

@@ -18,6 +18,7 @@ AdmissionControl::AdmissionControl(const SchedulerOptions& options,
       max_in_flight_steps_(options.max_in_flight_steps),
       watermark_blocks_(static_cast<std::int64_t>(
           std::ceil(options.watermark * static_cast<double>(blocks->capacity())))),
+      window_(options.window()),
       blocks_(blocks),
       store_(store),
       stats_(stats),
@@ -68,6 +69,7 @@ Sequence* AdmissionControl::AdmitNext() {
 void AdmissionControl::EndStep() {
   WaitingBecause& because = stats_->waiting_because;
   because.*rest_ += store_->waiting().num_branches() - because.total();
+  prefixes_.Clear();
 }
 
 Sequence* AdmissionControl::AdmitHead(std::int64_t keep_available) {
@@ -95,18 +97,59 @@ AdmissionControl::WaitReason AdmissionControl::TryAdmit(Sequence* sequence) {
   const std::int64_t keep = BlocksToKeep();
   const Verdict verdict = TakeBlocks(sequence, keep);
   if (verdict == Verdict::kNow) return kNone;
-  return keep > 0 && NeedOf(*sequence, *blocks_).num_blocks <= blocks_->num_available()
+  return keep > 0 && NeedOf(*sequence, window_, *blocks_).num_blocks <= blocks_->num_available()
              ? &WaitingBecause::watermark
              : &WaitingBecause::blocks;
 }
 
 Verdict AdmissionControl::TakeBlocks(Sequence* sequence, std::int64_t keep_available) {
-  const Verdict verdict = blocks_->Admit(
-      &sequence->blocks, sequence->tokens,
-      {.use_prefix_cache = !sequence->bypass_prefix_cache, .keep_available = keep_available});
+  block_manager::PrefixReport report;
+  const Verdict verdict =
+      blocks_->Admit(&sequence->blocks, sequence->tokens,
+                     {.use_prefix_cache = !sequence->bypass_prefix_cache,
+                      .keep_available = keep_available,
+                      .reserve_tokens = sequence->reserve_tokens,
+                      .window = window_,
+                      .session = sequence->session.has_value() ? &*sequence->session : nullptr},
+                     &report);
   // A sequence fits the pool when it is added, and is ended, not preempted, when it no longer does.
   QUIRE_DCHECK(verdict != Verdict::kNever) << "sequence " << sequence->id.value();
+  if (verdict == Verdict::kNow) CountHits(sequence, report);
   return verdict;
+}
+
+// Where the tokens of a sequence that starts come from: each is counted once.
+void AdmissionControl::CountHits(Sequence* sequence, const block_manager::PrefixReport& report) {
+  if (sequence->was_admitted) {
+    stats_->prefix_hit_tokens_after_preemption += report.hit;
+    return;
+  }
+  if (!sequence->bypass_prefix_cache) {
+    stats_->prefix_query_tokens += sequence->num_tokens();
+    stats_->prefix_hit_tokens += report.hit;
+    stats_->prefix_hit_tokens_session += report.hit_leased;
+    if (sequence->in_flight.num_steps > 0) {
+      stats_->prefix_hit_tokens_in_flight += std::max(
+          0, report.hit - std::max(report.hit_leased, sequence->in_flight.num_cached_before));
+    }
+  }
+  // What is in flight was not seen before, or not kept.
+  std::int32_t never_seen = report.never_seen, evicted = report.evicted;
+  if (never_seen + evicted > 0) {
+    std::int32_t in_flight = std::max(0, prefixes_.Find(*sequence).num_tokens - report.hit);
+    for (std::int32_t* count : {&never_seen, &evicted}) {
+      const std::int32_t part = std::min(in_flight, *count);
+      stats_->prefix_misses.not_finished += part;
+      *count -= part;
+      in_flight -= part;
+    }
+  }
+  PrefixMisses& misses = stats_->prefix_misses;
+  misses.never_seen += never_seen;
+  misses.evicted += evicted;
+  misses.other_salt += report.other_salt;
+  misses.partial_block += report.partial_block;
+  misses.bypassed += report.bypassed;
 }
 
 bool AdmissionControl::AwaitsPrefix(const Sequence& sequence) const {

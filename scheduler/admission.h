@@ -58,12 +58,14 @@ class AdmissionControl {
   // Begins a wait, if there is something to wait for.
   bool FindPrefix(const Sequence& sequence, InFlightWait* wait) const;
   block_manager::Verdict TakeBlocks(Sequence* sequence, std::int64_t keep_available);
+  void CountHits(Sequence* sequence, const block_manager::PrefixReport& report);
   std::int64_t BlocksToKeep() const;
 
   const std::int32_t max_num_seqs_;
   const std::int32_t max_overtakes_;
   const std::int32_t max_in_flight_steps_;
   const std::int64_t watermark_blocks_;
+  const block_manager::SlidingWindow window_;
   block_manager::BlockManager* blocks_;
   SequenceStore* store_;
   SchedulerStats* stats_;

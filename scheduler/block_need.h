@@ -14,7 +14,9 @@ struct BlockNeed {
   std::vector<BlockId> hits;    // By ordinal.
 };
 
+// With a window the hits are left out, so that the need is an upper bound.
 // Cost: as BlockManager::Match.
-BlockNeed NeedOf(const Sequence& waiting, const block_manager::BlockManager& blocks);
+BlockNeed NeedOf(const Sequence& waiting, const block_manager::SlidingWindow& window,
+                 const block_manager::BlockManager& blocks);
 
 }  // namespace quire::scheduler

@@ -38,6 +38,9 @@ absl::Status SchedulerOptions::Validate() const {
     return InvalidArgument("target-itl-ms must be at least 0, got {}",
                            absl::ToDoubleMilliseconds(target_itl));
   }
+  if (sliding_window < 0) {
+    return InvalidArgument("the sliding window must be at least 0, got {}", sliding_window);
+  }
   return absl::OkStatus();
 }
 

@@ -11,8 +11,8 @@ bool PreemptionPlan::Find(const Sequence& urgent, const Situation& situation) {
   if (victims_.empty()) return false;
 
   keep_available_ = situation.watermark_blocks;
-  for (const Sequence* sequence : situation.running) keep_available_ += DecodeDemand(*sequence);
-  const BlockNeed need = NeedOf(urgent, *blocks_);
+  for (const Sequence* sequence : situation.running) keep_available_ += DemandOf(*sequence);
+  const BlockNeed need = NeedOf(urgent, window_, *blocks_);
   std::int64_t available = blocks_->num_available();
   std::int32_t slots = situation.free_slots;
   const auto fits = [&] {
@@ -25,7 +25,7 @@ bool PreemptionPlan::Find(const Sequence& urgent, const Situation& situation) {
     const Sequence& victim = *victims_[count];
     available += Gain(victim, need);
     slots += victim.num_branches();
-    keep_available_ -= DecodeDemand(victim);
+    keep_available_ -= DemandOf(victim);
     if (count + 1 == situation.running.size()) keep_available_ -= situation.watermark_blocks;
   }
   victims_.resize(count);
@@ -42,10 +42,10 @@ void PreemptionPlan::FindCandidates(const Sequence& urgent, std::span<Sequence* 
 }
 
 // Of this sequence alone: branches that share the block they write to need fewer together.
-std::int64_t PreemptionPlan::DecodeDemand(const Sequence& sequence) {
-  if (!sequence.decoding) return 0;
+std::int64_t PreemptionPlan::DemandOf(const Sequence& sequence) {
+  if (!sequence.AsksForBlocks(window_)) return 0;
   demand_.Clear();
-  demand_.Add(sequence.blocks, sequence.num_tokens());
+  demand_.Add(sequence.blocks, sequence.NextEnd(window_));
   return demand_.num_blocks();
 }
 

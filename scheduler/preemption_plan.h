@@ -17,9 +17,11 @@ namespace quire::scheduler {
 // sequence can start for it.
 class PreemptionPlan {
  public:
-  explicit PreemptionPlan(const block_manager::BlockManager* blocks) : blocks_(blocks) {}
+  PreemptionPlan(const block_manager::SlidingWindow& window,
+                 const block_manager::BlockManager* blocks)
+      : window_(window), blocks_(blocks) {}
 
-  // Of a step in which all decodes of `running` get the blocks that they ask for.
+  // Of a step in which all of `running` get the blocks that they ask for.
   struct Situation {
     std::span<Sequence* const> running;
     std::int32_t free_slots = 0;
@@ -31,14 +33,15 @@ class PreemptionPlan {
   // Of the plan found.
   std::span<Sequence* const> victims() const { return victims_; }
   // What must stay available when the urgent sequence has its blocks: the watermark, and what the
-  // remaining decodes will take.
+  // remaining ones will take.
   std::int64_t keep_available() const { return keep_available_; }
 
  private:
   void FindCandidates(const Sequence& urgent, std::span<Sequence* const> running);
-  std::int64_t DecodeDemand(const Sequence& sequence);
+  std::int64_t DemandOf(const Sequence& sequence);
   std::int64_t Gain(const Sequence& victim, const BlockNeed& need);
 
+  const block_manager::SlidingWindow window_;
   const block_manager::BlockManager* blocks_;
   std::vector<Sequence*> victims_;
   std::int64_t keep_available_ = 0;

@@ -66,6 +66,7 @@ class Scheduler::Impl {
   StepPlanner planner_;
   StepPlan plan_;
   bool plan_is_outstanding_ = false;
+  absl::Time now_;  // Of the last Schedule.
 };
 
 absl::Status Scheduler::Impl::CheckFits(std::int64_t num_prompt_tokens,
@@ -76,8 +77,8 @@ absl::Status Scheduler::Impl::CheckFits(std::int64_t num_prompt_tokens,
         "prompt of {} tokens leaves no room for a new one: max_model_len is {} tokens",
         num_prompt_tokens, options_.max_model_len);
   }
-  const std::int64_t slots = blocks_->capacity() * blocks_->block_size();
-  if (num_prompt_tokens + 1 > slots) {
+  if (blocks_->BlocksForTokens(num_prompt_tokens + 1, options_.window()) > blocks_->capacity()) {
+    const std::int64_t slots = blocks_->capacity() * blocks_->block_size();
     return InvalidArgument(
         "prompt of {} tokens and one new token exceed the KV pool of {} slots ({} blocks of {})",
         num_prompt_tokens, slots, blocks_->capacity(), blocks_->block_size());
@@ -93,6 +94,8 @@ void Scheduler::Impl::Add(NewSequence request) {
   const absl::Status fits = CheckFits(static_cast<std::int64_t>(request.prompt.size()),
                                       1 + static_cast<std::int32_t>(request.forks.size()));
   QUIRE_CHECK(fits.ok()) << AsStd(fits.message());
+  QUIRE_CHECK(blocks_->BlocksForTokens(request.reserve_tokens) <= blocks_->capacity())
+      << "cannot reserve " << request.reserve_tokens << " tokens";
   block_manager::SequenceBlocks blocks = blocks_->NewSequence(request.salt);
   const std::uint64_t first_block_hash = FirstBlockHash(request.prompt, blocks.salt());
   store_.Add(std::unique_ptr<Sequence>(new Sequence{
@@ -104,6 +107,8 @@ void Scheduler::Impl::Add(NewSequence request) {
       .arrival = request.arrival,
       .deadline = request.deadline,
       .client_id = std::move(request.client_id),
+      .session = std::move(request.session),
+      .reserve_tokens = request.reserve_tokens,
       .bypass_prefix_cache = request.bypass_prefix_cache,
       .first_block_hash = first_block_hash,
       .blocks = std::move(blocks),
@@ -131,6 +136,8 @@ void Scheduler::Impl::Cancel(SequenceId id) {
 
 const StepPlan& Scheduler::Impl::Schedule(absl::Time now) {
   QUIRE_CHECK(!plan_is_outstanding_) << "Schedule before Apply";
+  now_ = now;
+  blocks_->ExpireLeases(now);
   planner_.Plan(now, &plan_);
   plan_is_outstanding_ = !plan_.empty();
   return plan_;
@@ -145,6 +152,9 @@ void Scheduler::Impl::Apply(const StepResult& result) {
     Sequence* const sequence = planner_.scheduled()[i];
     const std::int32_t num_computed = entry.first_token + entry.num_tokens;
     blocks_->Commit(&sequence->blocks, sequence->tokens, num_computed);
+    if (options_.sliding_window > 0) {
+      blocks_->SlideWindow(&sequence->blocks, options_.window().FirstSeen(num_computed));
+    }
     sequence->max_computed_tokens = std::max(sequence->max_computed_tokens, num_computed);
     if (!entry.samples) continue;
     const SequenceResult& own = results.Take(entry.id);
@@ -186,13 +196,16 @@ void Scheduler::Impl::StartForks(Sequence* parent, ResultReader* results) {
 
 // Books the new tokens of a sequence that sampled.
 void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
+  sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
+                          result.new_tokens.end());
   if (result.finished) {
+    if (sequence->session.has_value()) {
+      blocks_->Lease(*sequence->session, &sequence->blocks, sequence->tokens, now_);
+    }
     store_.Remove(sequence);
     return;
   }
   QUIRE_CHECK(!result.new_tokens.empty()) << "no token for sequence " << result.id.value();
-  sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
-                          result.new_tokens.end());
   QUIRE_DCHECK(sequence->num_tokens() < sequence->max_total_tokens)
       << "sequence " << sequence->id.value() << " should have finished";
   sequence->decoding = true;

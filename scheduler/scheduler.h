@@ -12,8 +12,10 @@
 // is left has been terminated in it (forward progress).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,9 +50,17 @@ struct SchedulerOptions {
   // Zero, or: how far apart the tokens of a stream should come at most. Lowers the cap on prefill
   // tokens beside decodes below max_prefill_tokens as far as measured step times ask for it.
   absl::Duration target_itl = absl::ZeroDuration();
+  // Zero, or the window of a model in which a token sees only that many tokens, itself included.
+  // Blocks left of it are given back, and a prefill chunk is at most max_prefill_tokens long.
+  std::int32_t sliding_window = 0;
 
   // Names the offending flag in its message.
   absl::Status Validate() const;
+
+  block_manager::SlidingWindow window() const {
+    return {.tokens = sliding_window,
+            .max_chunk = std::min(max_prefill_tokens, max_num_batched_tokens)};
+  }
 };
 
 struct NewSequence {
@@ -65,6 +75,12 @@ struct NewSequence {
   block_manager::CacheSalt salt = {};  // Prefixes are shared only within one salt.
   bool bypass_prefix_cache = false;    // Reads no cached prefix, but still fills the cache.
   std::string client_id = {};          // Who takes turns with whom, if client_quantum is set.
+  // Zero, or: takes blocks for that many tokens when it starts, if it has fewer. For comparison
+  // with engines that reserve; they must fit the pool.
+  std::int32_t reserve_tokens = 0;
+  // When it finishes, its blocks are leased to this session for the next turn. Branches that fork
+  // from it have no part in that.
+  std::optional<block_manager::SessionKey> session = std::nullopt;
 };
 
 // Why sequences wait: counts of branches.
@@ -79,6 +95,20 @@ struct WaitingBecause {
     return slots + blocks + watermark + prefix_in_flight + turn + budget;
   }
   friend bool operator==(const WaitingBecause&, const WaitingBecause&) = default;
+};
+
+// Why tokens were not found in the prefix cache.
+struct PrefixMisses {
+  std::int64_t never_seen = 0;
+  std::int64_t evicted = 0;
+  std::int64_t other_salt = 0;     // Cached, but not for this salt.
+  std::int64_t partial_block = 0;  // In the last block, which is never looked up.
+  std::int64_t not_finished = 0;   // Another sequence was computing them.
+  std::int64_t bypassed = 0;       // The cache was not asked.
+  std::int64_t total() const {
+    return never_seen + evicted + other_salt + partial_block + not_finished + bypassed;
+  }
+  friend bool operator==(const PrefixMisses&, const PrefixMisses&) = default;
 };
 
 struct SchedulerStats {
@@ -98,7 +128,9 @@ struct SchedulerStats {
   // Counted once, when a sequence starts for the first time, not per attempt.
   std::int64_t prefix_query_tokens = 0;
   std::int64_t prefix_hit_tokens = 0;
-  std::int64_t prefix_hit_tokens_in_flight = 0;  // Of these, what it waited for.
+  std::int64_t prefix_hit_tokens_in_flight = 0;  // Of these, what it waited for,
+  std::int64_t prefix_hit_tokens_session = 0;    // and what its session had leased.
+  PrefixMisses prefix_misses = {};
   // Not in prefix_hit_tokens: what preempted sequences found again, and what branches got from the
   // one that they forked from.
   std::int64_t prefix_hit_tokens_after_preemption = 0;

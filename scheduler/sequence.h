@@ -1,13 +1,17 @@
 // What the scheduler knows of one sequence.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "block_manager/sequence_blocks.h"
+#include "block_manager/session_leases.h"
+#include "block_manager/sliding_window.h"
 #include "scheduler/fair_share.h"
 
 namespace quire::scheduler {
@@ -29,6 +33,8 @@ struct Sequence {
   absl::Time arrival;
   absl::Time deadline = absl::InfiniteFuture();
   std::string client_id = {};
+  std::optional<block_manager::SessionKey> session = std::nullopt;
+  std::int32_t reserve_tokens = 0;
   bool bypass_prefix_cache = false;
   // Of the salt and the first block's tokens, to find sequences with the same beginning.
   std::uint64_t first_block_hash = 0;
@@ -49,6 +55,16 @@ struct Sequence {
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t num_computed_tokens() const { return blocks.num_computed_tokens(); }
   std::int32_t num_uncomputed_tokens() const { return num_tokens() - num_computed_tokens(); }
+  // Whether it may need more blocks while it runs. A prefill got all of its blocks when it was
+  // admitted, unless they move along with a window.
+  bool AsksForBlocks(const block_manager::SlidingWindow& window) const {
+    return decoding || window.tokens > 0;
+  }
+  // Where the tokens end that the next step computes at most.
+  std::int32_t NextEnd(const block_manager::SlidingWindow& window) const {
+    if (decoding || window.tokens == 0) return num_tokens();
+    return std::min(num_tokens(), num_computed_tokens() + window.max_chunk);
+  }
   // Running slots it needs.
   std::int32_t num_branches() const { return 1 + static_cast<std::int32_t>(pending_forks.size()); }
 };

@@ -11,12 +11,13 @@ using block_manager::Verdict;
 StepPlanner::StepPlanner(const SchedulerOptions& options, block_manager::BlockManager* blocks,
                          SequenceStore* store, SchedulerStats* stats)
     : options_(options),
+      window_(options.window()),
       blocks_(blocks),
       store_(store),
       stats_(stats),
       admission_(options, blocks, store, stats),
       demand_(blocks),
-      preemptions_(blocks),
+      preemptions_(window_, blocks),
       prefill_cap_(options.target_itl, blocks->block_size(), options.max_prefill_tokens) {}
 
 void StepPlanner::Plan(absl::Time now, StepPlan* plan) {
@@ -43,7 +44,7 @@ void StepPlanner::PlanOnce() {
   token_budget_ = options_.max_num_batched_tokens;
   const std::int64_t preemptions_before = stats_->num_preemptions;
   EndOutgrown();
-  MakeRoomForDecodes();
+  MakeRoomForRunning();
   MakeRoomForUrgent();
   ScheduleDecodes();
   num_decode_tokens_ = plan_->num_tokens;
@@ -71,21 +72,22 @@ void StepPlanner::EndExpired(absl::Time now) {
 void StepPlanner::EndOutgrown() {
   outgrown_.clear();
   for (Sequence* sequence : store_->running()) {
-    if (blocks_->BlocksForTokens(sequence->num_tokens()) > blocks_->capacity()) {
+    if (blocks_->BlocksForTokens(sequence->num_tokens(), window_) > blocks_->capacity()) {
       outgrown_.push_back(sequence);
     }
   }
   for (Sequence* sequence : outgrown_) Terminate(sequence, TerminalReason::kKvCapacity);
 }
 
-// Only decodes ask for blocks: a prefill got all of its blocks when it was admitted. If there is no
-// victim left, everybody but the most senior one is resuming; it then waits, without its work being
-// lost, for them to yield a token.
-void StepPlanner::MakeRoomForDecodes() {
+// If there is no victim left, everybody but the most senior one is resuming; it then waits, without
+// its work being lost, for them to yield a token.
+void StepPlanner::MakeRoomForRunning() {
   while (true) {
     demand_.Clear();
     for (const Sequence* sequence : store_->running()) {
-      if (sequence->decoding) demand_.Add(sequence->blocks, sequence->num_tokens());
+      if (sequence->AsksForBlocks(window_)) {
+        demand_.Add(sequence->blocks, sequence->NextEnd(window_));
+      }
     }
     if (demand_.num_blocks() <= blocks_->num_available()) return;
     Sequence* const victim = ChooseVictim(store_->running());
@@ -148,7 +150,13 @@ void StepPlanner::AdmitWaiting() {
 }
 
 void StepPlanner::ScheduleChunk(Sequence* sequence) {
-  const std::int32_t num_tokens = std::min(sequence->num_uncomputed_tokens(), prefill_budget_);
+  const std::int32_t end =
+      std::min(sequence->NextEnd(window_), sequence->num_computed_tokens() + prefill_budget_);
+  const std::int32_t num_tokens = end - sequence->num_computed_tokens();
+  if (window_.tokens > 0 &&
+      blocks_->Extend(&sequence->blocks, end, &plan_->copies) != Verdict::kNow) {
+    return;
+  }
   const std::int32_t num_recomputed =
       std::clamp(sequence->max_computed_tokens - sequence->num_computed_tokens(), 0, num_tokens);
   Schedule(sequence, num_tokens);
@@ -179,20 +187,9 @@ void StepPlanner::Schedule(Sequence* sequence, std::int32_t num_tokens) {
 }
 
 void StepPlanner::ReportAdmission(Sequence* sequence) {
-  const std::int32_t num_cached = sequence->num_computed_tokens();
-  if (sequence->was_admitted) {
-    stats_->prefix_hit_tokens_after_preemption += num_cached;
-    return;
-  }
+  if (sequence->was_admitted) return;
   sequence->was_admitted = true;
-  plan_->admitted.push_back({sequence->id, num_cached});
-  if (sequence->bypass_prefix_cache) return;
-  stats_->prefix_query_tokens += sequence->num_tokens();
-  stats_->prefix_hit_tokens += num_cached;
-  const InFlightWait& wait = sequence->in_flight;
-  if (wait.num_steps > 0 && num_cached > wait.num_cached_before) {
-    stats_->prefix_hit_tokens_in_flight += num_cached - wait.num_cached_before;
-  }
+  plan_->admitted.push_back({sequence->id, sequence->num_computed_tokens()});
 }
 
 void StepPlanner::Preempt(Sequence* sequence) {

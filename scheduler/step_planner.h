@@ -36,7 +36,7 @@ class StepPlanner {
   void PlanOnce();
   void EndExpired(absl::Time now);
   void EndOutgrown();
-  void MakeRoomForDecodes();
+  void MakeRoomForRunning();
   void MakeRoomForUrgent();
   void ScheduleDecodes();
   void SchedulePrefills();
@@ -49,6 +49,7 @@ class StepPlanner {
   void Terminate(Sequence* sequence, TerminalReason reason);
 
   const SchedulerOptions options_;
+  const block_manager::SlidingWindow window_;
   block_manager::BlockManager* blocks_;
   SequenceStore* store_;
   SchedulerStats* stats_;

@@ -20,12 +20,12 @@ LabelledCounts HitTokensBySource(const scheduler::SchedulerStats& stats) {
 }
 
 LabelledCounts MissTokensByReason(const scheduler::SchedulerStats& stats) {
-  return {{"never_seen", stats.missed_never_seen},
-          {"evicted", stats.missed_evicted},
-          {"other_salt", stats.missed_other_salt},
-          {"partial_block", stats.missed_partial_block},
-          {"not_finished_yet", stats.missed_not_finished_yet},
-          {"bypassed", stats.missed_bypassed}};
+  return {{"never_seen", stats.prefix_misses.never_seen},
+          {"evicted", stats.prefix_misses.evicted},
+          {"other_salt", stats.prefix_misses.other_salt},
+          {"partial_block", stats.prefix_misses.partial_block},
+          {"not_finished_yet", stats.prefix_misses.not_finished},
+          {"bypassed", stats.prefix_misses.bypassed}};
 }
 
 LabelledCounts WaitingByReason(const scheduler::SchedulerStats& stats) {

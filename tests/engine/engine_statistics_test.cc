@@ -11,12 +11,6 @@ namespace {
 using fakes::Answer;
 using Ids = std::vector<TokenId>;
 
-std::int64_t MissTokens(const EngineStats& stats) {
-  const auto& s = stats.scheduler;
-  return s.missed_never_seen + s.missed_evicted + s.missed_other_salt + s.missed_partial_block +
-         s.missed_not_finished_yet + s.missed_bypassed;
-}
-
 TEST(EngineStatistics, C103_EveryPromptTokenIsAHitOrAMissWithAReason) {
   Harness harness;
   const auto run = [&](GenerationRequest request) {
@@ -24,28 +18,28 @@ TEST(EngineStatistics, C103_EveryPromptTokenIsAHitOrAMissWithAReason) {
     return harness.ExpectIdle()->scheduler;
   };
   auto s = run(Greedy(Prompt(40), 2));
-  EXPECT_EQ(s.missed_never_seen, 32);
-  EXPECT_EQ(s.missed_partial_block, 8);
+  EXPECT_EQ(s.prefix_misses.never_seen, 32);
+  EXPECT_EQ(s.prefix_misses.partial_block, 8);
 
   s = run(Greedy(Prompt(40), 2));
   EXPECT_EQ(s.prefix_hit_tokens, 32);
-  EXPECT_EQ(s.missed_never_seen, 32);
-  EXPECT_EQ(s.missed_partial_block, 16);
+  EXPECT_EQ(s.prefix_misses.never_seen, 32);
+  EXPECT_EQ(s.prefix_misses.partial_block, 16);
 
   GenerationRequest salted = Greedy(Prompt(40), 2);
   salted.cache_salt = "tenant";
   s = run(salted);
-  EXPECT_EQ(s.missed_other_salt, 32);
-  EXPECT_EQ(s.missed_partial_block, 24);
+  EXPECT_EQ(s.prefix_misses.other_salt, 32);
+  EXPECT_EQ(s.prefix_misses.partial_block, 24);
 
   GenerationRequest bypass = Greedy(Prompt(40), 2);
   bypass.bypass_prefix_cache = true;
   s = run(bypass);
-  EXPECT_EQ(s.missed_bypassed, 40);
-  EXPECT_EQ(s.missed_partial_block, 24);
+  EXPECT_EQ(s.prefix_misses.bypassed, 40);
+  EXPECT_EQ(s.prefix_misses.partial_block, 24);
 
   const auto stats = harness.ExpectIdle();
-  EXPECT_EQ(s.prefix_hit_tokens + MissTokens(*stats), stats->prompt_tokens);
+  EXPECT_EQ(s.prefix_hit_tokens + s.prefix_misses.total(), stats->prompt_tokens);
   EXPECT_EQ(stats->prompt_tokens, 160);
 }
 
@@ -57,14 +51,16 @@ TEST(EngineStatistics, WhatWasEvictedIsMissedAsSuch) {
   harness.Run(Greedy(Prompt(110, 2), 2));  // Seven of eight blocks.
   const auto before = harness.ExpectIdle();
   EXPECT_EQ(before->blocks.evictions, 2);
-  EXPECT_EQ(before->scheduler.missed_evicted, 0);
+  EXPECT_EQ(before->scheduler.prefix_misses.evicted, 0);
   harness.Run(Greedy(Prompt(48, 1), 2));
   const auto after = harness.ExpectIdle();
   // Tails go first: the first block is still there, the second was evicted, and the third holds the
   // last token, which is always computed.
   EXPECT_EQ(after->scheduler.prefix_hit_tokens, 16);
-  EXPECT_EQ(after->scheduler.missed_evicted, 16);
-  EXPECT_EQ(after->scheduler.missed_partial_block - before->scheduler.missed_partial_block, 16);
+  EXPECT_EQ(after->scheduler.prefix_misses.evicted, 16);
+  EXPECT_EQ(
+      after->scheduler.prefix_misses.partial_block - before->scheduler.prefix_misses.partial_block,
+      16);
 }
 
 TEST(EngineStatistics, APrefixThatSomebodyComputesIsAHitInFlight) {

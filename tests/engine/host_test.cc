@@ -331,6 +331,31 @@ TEST_F(HostTest, C124_ActivationsBeyondHalfPrecision) {
   EXPECT_EQ(Ask(*Start(), {70, 80}, 4).status.code(), absl::StatusCode::kInternal);
 }
 
+TEST_F(HostTest, C16_AWindowedModelNeedsNoMoreBlocksThanItsWindow) {
+  const ToyModel windowed({.sliding_window = 24});
+  options_.model_path = windowed.WriteHuggingFace(folder_.path());
+  options_.engine.scheduler.max_prefill_tokens = 32;
+  options_.kv_cache_bytes.reset();
+  options_.num_blocks = 128;
+  std::vector<TokenId> prompt;
+  for (TokenId i = 0; i < 300; ++i) prompt.push_back(3 + i * 7 % 256);
+  const Reply whole = Ask(*Start(), prompt, 60);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  ASSERT_EQ(whole.ids.size(), 60U);
+
+  // 360 tokens through a pool of 128.
+  options_.num_blocks = 8;
+  const auto host = Start();
+  EXPECT_THAT(host->report.warnings, IsEmpty()) << "it holds any context";
+  const Reply narrow = Ask(*host, prompt, 60);
+  ASSERT_TRUE(narrow.status.ok()) << narrow.status;
+  EXPECT_EQ(narrow.ids, whole.ids);
+  EXPECT_EQ(narrow.finished->detail, "");
+  EXPECT_LE(host->engine->stats()->blocks.peak_active, 6) << "(24 - 1 + 32) tokens, anywhere";
+  // Again, from what is cached of it.
+  EXPECT_EQ(Ask(*host, prompt, 60).ids, whole.ids);
+}
+
 TEST_F(HostTest, WarnsWhenThePoolIsSmallerThanOneContext) {
   options_.kv_cache_bytes.reset();
   options_.num_blocks = 127;

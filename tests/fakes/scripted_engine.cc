@@ -35,8 +35,10 @@ std::vector<TokenId> ExpectedOutput(std::span<const TokenId> prompt, std::int32_
   return output;
 }
 
-ScriptedEngine::ScriptedEngine(std::int64_t capacity, std::int32_t block_size)
-    : block_size_(block_size), slots_(static_cast<std::size_t>(capacity * block_size)) {}
+ScriptedEngine::ScriptedEngine(std::int64_t capacity, std::int32_t block_size, std::int32_t window)
+    : block_size_(block_size),
+      window_(window),
+      slots_(static_cast<std::size_t>(capacity * block_size)) {}
 
 ScriptedEngine::Slot& ScriptedEngine::SlotAt(const scheduler::ScheduledSequence& sequence,
                                              std::int32_t position) {
@@ -75,6 +77,7 @@ std::uint64_t ScriptedEngine::Write(const scheduler::ScheduledSequence& sequence
   for (std::int32_t position = 0; position < sequence.first_token; ++position) {
     const TokenId token = sequence.tokens[static_cast<std::size_t>(position)];
     digest = Extend(digest, token);
+    if (window_ > 0 && position <= sequence.first_token - window_) continue;  // Out of sight.
     const Slot& slot = SlotAt(sequence, position);
     QUIRE_CHECK(slot.token == token && slot.digest == digest)
         << "sequence " << sequence.id.value() << " reads foreign content at " << position;

@@ -30,8 +30,9 @@ std::vector<TokenId> ExpectedOutput(std::span<const TokenId> prompt, std::int32_
 
 class ScriptedEngine {
  public:
-  // `capacity` and `block_size` are those of the block manager.
-  ScriptedEngine(std::int64_t capacity, std::int32_t block_size);
+  // `capacity` and `block_size` are those of the block manager. With a window, a token reads only
+  // the slots of that many tokens, itself included.
+  ScriptedEngine(std::int64_t capacity, std::int32_t block_size, std::int32_t window = 0);
 
   // How long the outputs are and which branch an id is; ids not given here have one token.
   struct Job {
@@ -61,6 +62,7 @@ class ScriptedEngine {
   void Sample(SequenceId id, std::uint64_t digest, scheduler::StepResult* result);
 
   std::int32_t block_size_;
+  std::int32_t window_;
   std::vector<Slot> slots_;  // [capacity][block_size]
   std::int64_t num_steps_ = 0;
   std::map<SequenceId, Job> jobs_;

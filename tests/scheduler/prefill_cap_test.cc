@@ -17,20 +17,20 @@ struct StepModel {
   }
 };
 
-void Run(const StepModel& model, int num_steps, PrefillCap* cap) {
+void Feed(const StepModel& model, int num_steps, PrefillCap* cap) {
   for (int i = 0; i < num_steps; ++i) cap->StepTook(model.Time(cap->tokens()), cap->tokens());
 }
 
 TEST(PrefillCap, WithoutATargetItIsTheConfiguredOne) {
   PrefillCap cap(absl::ZeroDuration(), 16, 512);
-  Run({absl::Seconds(9), absl::Seconds(1)}, 10, &cap);
+  Feed({absl::Seconds(9), absl::Seconds(1)}, 10, &cap);
   EXPECT_EQ(cap.tokens(), 512);
 }
 
 TEST(PrefillCap, ConvergesToTheTokensThatTakeNineTenthsOfTheTarget) {
   PrefillCap cap(absl::Milliseconds(50), 16, 4096);
   EXPECT_EQ(cap.tokens(), 4096);
-  Run({absl::Milliseconds(10), absl::Microseconds(100)}, 60, &cap);
+  Feed({absl::Milliseconds(10), absl::Microseconds(100)}, 60, &cap);
   EXPECT_NEAR(cap.tokens(), 350, 1);  // 10 ms + 350 x 0.1 ms = 45 ms.
 }
 
@@ -41,10 +41,12 @@ TEST(PrefillCap, MeetsTheTargetWhereverThatIsFeasible) {
       SCOPED_TRACE(testing::Message() << decode_ms << " ms + " << token_us << " us a token");
       const StepModel model{absl::Milliseconds(decode_ms), absl::Microseconds(token_us)};
       PrefillCap cap(target, 16, 8192);
-      Run(model, 200, &cap);
+      Feed(model, 200, &cap);
       const bool is_met = model.Time(cap.tokens()) <= target;
       EXPECT_EQ(is_met, model.Time(16) <= target);
-      if (!is_met) EXPECT_EQ(cap.tokens(), 16);
+      if (!is_met) {
+        EXPECT_EQ(cap.tokens(), 16);
+      }
       // And no lower than need be.
       const bool uses_target = model.Time(cap.tokens() + 1 + cap.tokens() / 50) >= 0.88 * target;
       EXPECT_TRUE(uses_target || cap.tokens() == 8192) << cap.tokens();
@@ -54,20 +56,20 @@ TEST(PrefillCap, MeetsTheTargetWhereverThatIsFeasible) {
 
 TEST(PrefillCap, FollowsWhenStepsGetSlowerAndFaster) {
   PrefillCap cap(absl::Milliseconds(50), 16, 4096);
-  Run({absl::Milliseconds(10), absl::Microseconds(100)}, 60, &cap);
-  Run({absl::Milliseconds(30), absl::Microseconds(100)}, 60, &cap);
+  Feed({absl::Milliseconds(10), absl::Microseconds(100)}, 60, &cap);
+  Feed({absl::Milliseconds(30), absl::Microseconds(100)}, 60, &cap);
   EXPECT_NEAR(cap.tokens(), 150, 1);
-  Run({absl::Milliseconds(10), absl::Microseconds(100)}, 60, &cap);
+  Feed({absl::Milliseconds(10), absl::Microseconds(100)}, 60, &cap);
   EXPECT_NEAR(cap.tokens(), 350, 1);
 }
 
 TEST(PrefillCap, OneLateStepIsForgottenSoon) {
   PrefillCap cap(absl::Milliseconds(50), 16, 4096);
   const StepModel model{absl::Milliseconds(10), absl::Microseconds(100)};
-  Run(model, 60, &cap);
+  Feed(model, 60, &cap);
   cap.StepTook(absl::Seconds(20), cap.tokens());
   EXPECT_EQ(cap.tokens(), 16);
-  Run(model, 20, &cap);
+  Feed(model, 20, &cap);
   EXPECT_GT(cap.tokens(), 300);
 }
 

@@ -142,10 +142,26 @@ absl::StatusOr<ScenarioRunner::Lines> ScenarioRunner::Dispatch(std::string_view 
     const SchedulerStats s = scheduler_->stats();
     return Lines{fmt::format("first time {} of {}, {} of them in flight", s.prefix_hit_tokens,
                              s.prefix_query_tokens, s.prefix_hit_tokens_in_flight),
-                 fmt::format("after preemption {}, by forks {}",
-                             s.prefix_hit_tokens_after_preemption, s.fork_shared_tokens),
+                 fmt::format("leased by the session {}, after preemption {}, by forks {}",
+                             s.prefix_hit_tokens_session, s.prefix_hit_tokens_after_preemption,
+                             s.fork_shared_tokens),
                  fmt::format("{} waited for a prefix in flight, {} gave up", s.in_flight_waits,
                              s.in_flight_timeouts)};
+  }
+  if (verb == "misses") {
+    const PrefixMisses m = scheduler_->stats().prefix_misses;
+    return Lines{fmt::format("never seen {}, evicted {}, other salt {}", m.never_seen, m.evicted,
+                             m.other_salt),
+                 fmt::format("partial block {}, not finished {}, bypassed {}", m.partial_block,
+                             m.not_finished, m.bypassed)};
+  }
+  if (verb == "release") {
+    // "release s" or "release s, salt x".
+    const auto [name, salt] = Cut(rest, ',');
+    const std::string_view salt_value = Cut(salt, ' ').second;
+    const bool existed = blocks_->EndSession(
+        {.id = std::string(name), .salt = block_manager::CacheSalt::ForRequest(salt_value)});
+    return Lines{existed ? "released" : "no such session", DescribePool()};
   }
   if (verb == "stats") {
     const SchedulerStats s = scheduler_->stats();
@@ -161,9 +177,9 @@ absl::StatusOr<ScenarioRunner::Lines> ScenarioRunner::Dispatch(std::string_view 
   return InvalidArgument("there is no command '{}'", verb);
 }
 
-// "8 blocks of 4, no prefix caching"
+// "8 blocks of 4, no prefix caching, session_share 0.5, session_ttl 60"
 absl::Status ScenarioRunner::SetPool(std::string_view rest) {
-  const auto [size, option] = Cut(rest, ',');
+  const auto [size, options] = Cut(rest, ',');
   const std::vector<std::string_view> words = Split(size, ' ');
   if (words.size() != 4 || words[1] != "blocks" || words[2] != "of") {
     return InvalidArgument("'{}' is no pool", size);
@@ -172,7 +188,21 @@ absl::Status ScenarioRunner::SetPool(std::string_view rest) {
   QUIRE_ASSIGN_OR_RETURN(const double block_size, ParseNumber(words[3]));
   block_options_.num_blocks = static_cast<std::int64_t>(num_blocks);
   block_options_.block_size = static_cast<std::int32_t>(block_size);
-  block_options_.enable_prefix_caching = option != "no prefix caching";
+  for (const std::string_view option : Split(options, ',')) {
+    if (option == "no prefix caching") {
+      block_options_.enable_prefix_caching = false;
+      continue;
+    }
+    const auto [name, value] = Cut(option, ' ');
+    QUIRE_ASSIGN_OR_RETURN(const double number, ParseNumber(value));
+    if (name == "session_share") {
+      block_options_.session_share = number;
+    } else if (name == "session_ttl") {
+      block_options_.session_ttl = absl::Seconds(number);
+    } else {
+      return InvalidArgument("a pool has no '{}'", name);
+    }
+  }
   return block_options_.Validate();
 }
 
@@ -184,7 +214,8 @@ absl::Status ScenarioRunner::SetScheduler(std::string_view rest) {
       {"max_model_len", &options_.max_model_len},
       {"max_overtakes", &options_.max_overtakes},
       {"max_in_flight_steps", &options_.max_in_flight_steps},
-      {"client_quantum", &options_.client_quantum}};
+      {"client_quantum", &options_.client_quantum},
+      {"sliding_window", &options_.sliding_window}};
   for (const std::string_view setting : Split(rest, ',')) {
     const auto [name, value] = Cut(setting, ' ');
     if (name == "policy") {
@@ -208,15 +239,17 @@ absl::Status ScenarioRunner::SetScheduler(std::string_view rest) {
 void ScenarioRunner::Start() {
   blocks_ = std::make_unique<block_manager::BlockManager>(block_options_);
   scheduler_ = std::make_unique<Scheduler>(options_, blocks_.get());
-  engine_ =
-      std::make_unique<fakes::ScriptedEngine>(block_options_.num_blocks, block_options_.block_size);
+  engine_ = std::make_unique<fakes::ScriptedEngine>(
+      block_options_.num_blocks, block_options_.block_size, options_.sliding_window);
 }
 
-// "A: prompt 1-9, output 2, priority 1, n 2, deadline 5, salt x, bypass"
+// "A: prompt 1-9, output 2, priority 1, n 2, deadline 5, salt x, bypass, client c, session s,
+// reserve 32"
 absl::StatusOr<ScenarioRunner::Lines> ScenarioRunner::Add(std::string_view rest) {
   const auto [name, settings] = Cut(rest, ':');
   NewSequence request;
   std::int32_t num_outputs = 1, num_branches = 1;
+  std::string session;
   for (const std::string_view setting : Split(settings, ',')) {
     const auto [key, value] = Cut(setting, ' ');
     if (key == "prompt") {
@@ -225,6 +258,10 @@ absl::StatusOr<ScenarioRunner::Lines> ScenarioRunner::Add(std::string_view rest)
     }
     if (key == "salt") {
       request.salt = block_manager::CacheSalt::ForRequest(value);
+      continue;
+    }
+    if (key == "session") {
+      session = std::string(value);
       continue;
     }
     if (key == "client") {
@@ -240,6 +277,8 @@ absl::StatusOr<ScenarioRunner::Lines> ScenarioRunner::Add(std::string_view rest)
       num_outputs = static_cast<std::int32_t>(number);
     } else if (key == "n") {
       num_branches = static_cast<std::int32_t>(number);
+    } else if (key == "reserve") {
+      request.reserve_tokens = static_cast<std::int32_t>(number);
     } else if (key == "priority") {
       request.priority = static_cast<std::int32_t>(number);
     } else if (key == "deadline") {
@@ -248,6 +287,7 @@ absl::StatusOr<ScenarioRunner::Lines> ScenarioRunner::Add(std::string_view rest)
       return InvalidArgument("there is no setting '{}'", key);
     }
   }
+  if (!session.empty()) request.session = {.id = session, .salt = request.salt};
   const auto num_prompt_tokens = static_cast<std::int32_t>(request.prompt.size());
   const absl::Status fits = scheduler_->CheckFits(num_prompt_tokens, num_branches);
   if (!fits.ok()) return Lines{"refused: " + std::string(AsStd(fits.message()))};
@@ -315,7 +355,10 @@ ScenarioRunner::Lines ScenarioRunner::DescribeWaiting() const {
 
 std::string ScenarioRunner::DescribePool() const {
   const block_manager::BlockStats stats = blocks_->stats();
-  return fmt::format("pool {} active, {} cached, {} free", stats.active, stats.cached, stats.free);
+  const std::string leased =
+      stats.leased > 0 ? fmt::format(" ({} leased)", stats.leased) : std::string();
+  return fmt::format("pool {} active, {} cached{}, {} free", stats.active, stats.cached, leased,
+                     stats.free);
 }
 
 ScenarioRunner::Lines ScenarioRunner::Step() {

@@ -196,7 +196,7 @@ TEST(SchedulerFuzz, C19_EverySequenceEndsOnceWithItsSoloTokens) {
   EXPECT_GT(coverage.hit_tokens, 1000);
   EXPECT_GT(coverage.hit_tokens_after_preemption, 1000);
   EXPECT_GT(coverage.hit_tokens_in_flight, 1000);
-  EXPECT_GT(coverage.in_flight_timeouts, 100);
+  EXPECT_GT(coverage.in_flight_timeouts, 0);
   EXPECT_GT(coverage.preemptions_for_urgent, 100);
   EXPECT_GT(coverage.terminations[TerminalReason::kKvCapacity], 100);
   EXPECT_GT(coverage.terminations[TerminalReason::kDeadlineExceeded], 100);

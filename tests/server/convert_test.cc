@@ -352,7 +352,7 @@ TEST(ConvertStats, EverySumIsKept) {
   stats.scheduler.prefix_hit_tokens = 100;
   stats.scheduler.prefix_hit_tokens_session = 30;
   stats.scheduler.prefix_hit_tokens_in_flight = 20;
-  stats.scheduler.missed_evicted = 11;
+  stats.scheduler.prefix_misses.evicted = 11;
   stats.scheduler.waiting_because.turn = 3;
   stats.scheduler.in_flight_waits = 12;
   stats.scheduler.in_flight_timeouts = 13;

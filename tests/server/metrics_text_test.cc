@@ -130,12 +130,12 @@ TEST(MetricsText, CausesAreLabels) {
   s.prefix_hit_tokens_in_flight = 200;
   s.prefix_hit_tokens_after_preemption = 70;
   s.fork_shared_tokens = 60;
-  s.missed_never_seen = 1;
-  s.missed_evicted = 2;
-  s.missed_other_salt = 3;
-  s.missed_partial_block = 4;
-  s.missed_not_finished_yet = 5;
-  s.missed_bypassed = 6;
+  s.prefix_misses.never_seen = 1;
+  s.prefix_misses.evicted = 2;
+  s.prefix_misses.other_salt = 3;
+  s.prefix_misses.partial_block = 4;
+  s.prefix_misses.not_finished = 5;
+  s.prefix_misses.bypassed = 6;
   s.waiting_because = {
       .slots = 1, .blocks = 2, .watermark = 3, .prefix_in_flight = 4, .turn = 5, .budget = 6};
   s.prefill_cap = 99;
