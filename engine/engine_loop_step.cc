@@ -16,6 +16,8 @@ namespace quire::engine {
 void EngineLoop::Step() {
   const absl::Time start = around_.clock.Now();
   const scheduler::StepPlan& plan = scheduler_.Schedule(start);
+  StatsRecorder::StepUse use{.num_sequences = static_cast<std::int64_t>(plan.scheduled.size()),
+                             .blocks = blocks_.stats()};
   BookPlan(plan, start);
   Assemble(plan);
   const absl::Status computed = plan.empty() ? absl::OkStatus() : Compute();
@@ -28,7 +30,8 @@ void EngineLoop::Step() {
   } else {
     FailStep(computed);
   }
-  if (batch_.num_tokens() > 0) recorder_.StepFinished(end - start, batch_.num_tokens());
+  use.num_tokens = batch_.num_tokens();
+  if (use.num_tokens > 0) recorder_.StepFinished(end - start, use);
   CancelLeftovers();
 #if !defined(NDEBUG) || defined(QUIRE_DEBUG_CHECKS)
   CheckInvariants();

@@ -48,6 +48,11 @@ struct EngineStats {
   Histogram time_to_first_token, inter_token_latency, e2e_latency, queue_time, prefill_time,
       decode_time, step_time, iteration_tokens, request_prompt_tokens, request_generation_tokens;
 
+  // Integrals over the time of steps: divided by step_time.sum they are means.
+  double reserved_block_seconds = 0;  // Blocks that sequences hold or sessions lease.
+  double useful_slot_seconds = 0;     // Their slots with a token that is or was computed.
+  double batch_seconds = 0;           // Sequences that the step computes.
+
   absl::Time last_step_finished;  // Heartbeat; also moves while idle.
   bool healthy = true;            // False: the engine cannot go on (see the log).
   bool draining = false;

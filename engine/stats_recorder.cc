@@ -72,9 +72,17 @@ void StatsRecorder::RequestFinished(absl::Duration end_to_end, absl::Duration de
   stats_.request_generation_tokens.Observe(static_cast<double>(generation_tokens));
 }
 
-void StatsRecorder::StepFinished(absl::Duration took, std::int64_t num_tokens) {
-  stats_.step_time.Observe(absl::ToDoubleSeconds(took));
-  stats_.iteration_tokens.Observe(static_cast<double>(num_tokens));
+void StatsRecorder::StepFinished(absl::Duration took, const StepUse& use) {
+  const double seconds = absl::ToDoubleSeconds(took);
+  stats_.step_time.Observe(seconds);
+  stats_.iteration_tokens.Observe(static_cast<double>(use.num_tokens));
+  const block_manager::BlockStats& blocks = use.blocks;
+  // Only full blocks are leased.
+  const std::int64_t useful =
+      blocks.useful_slots + use.num_tokens + blocks.leased * blocks.block_size;
+  stats_.reserved_block_seconds += seconds * static_cast<double>(blocks.active + blocks.leased);
+  stats_.useful_slot_seconds += seconds * static_cast<double>(useful);
+  stats_.batch_seconds += seconds * static_cast<double>(use.num_sequences);
 }
 
 EngineStats StatsRecorder::Snapshot(absl::Time now, const RequestCounts& requests,

@@ -28,7 +28,12 @@ class StatsRecorder {
   // It ended with OK.
   void RequestFinished(absl::Duration end_to_end, absl::Duration decode, std::int64_t prompt_tokens,
                        std::int64_t generation_tokens);
-  void StepFinished(absl::Duration took, std::int64_t num_tokens);
+  struct StepUse {
+    std::int64_t num_tokens = 0;
+    std::int64_t num_sequences = 0;
+    block_manager::BlockStats blocks = {};  // While it computed.
+  };
+  void StepFinished(absl::Duration took, const StepUse& use);
 
   EngineStats Snapshot(absl::Time now, const RequestCounts& requests,
                        const block_manager::BlockStats& blocks,

@@ -114,8 +114,8 @@ ordered_json RunJson(const CacheRun& run) {
           {"prefix_hit_tokens", usage.prefix_hit_tokens},
           {"mean_bytes_reserved", std::llround(usage.mean_reserved_bytes())},
           {"mean_bytes_useful", std::llround(usage.mean_useful_bytes())},
-          {"peak_bytes_reserved", usage.peak_reserved_blocks * usage.bytes_per_block},
-          {"peak_running", usage.peak_running},
+          {"peak_bytes_active", usage.peak_active_bytes()},
+          {"mean_batch", usage.mean_batch},
           {"preemptions", usage.preemptions}};
 }
 
@@ -129,7 +129,7 @@ void AddRows(std::string_view workload, CacheRun CacheModeResult::*run,
                    fmt::format("{:.1f}", row.mean_ttft_ms), fmt::format("{:.1f}", row.max_ttft_ms),
                    FormatCount(row.usage.computed_tokens), bytes(row.usage.mean_reserved_bytes()),
                    bytes(row.usage.mean_useful_bytes()),
-                   FormatBytes(row.usage.peak_reserved_blocks * row.usage.bytes_per_block)});
+                   FormatBytes(row.usage.peak_active_bytes())});
     workload = "";
   }
 }
@@ -207,7 +207,7 @@ void PrintCacheBench(const CacheBenchResult& result, std::ostream& out) {
                {"computed", Align::kRight},
                {"reserved", Align::kRight},
                {"useful", Align::kRight},
-               {"peak reserved", Align::kRight}});
+               {"peak", Align::kRight}});
   AddRows("conversation", &CacheModeResult::conversation, result, &table);
   AddRows("shared prefix", &CacheModeResult::shared_prefix, result, &table);
   table.Print(out);

@@ -22,18 +22,18 @@ absl::StatusOr<LocalLoad> RunLocalLoad(
         target.Generate(request, {}, std::move(on_response), std::move(on_done));
       },
       std::move(requests), options.requests);
-  BlockUsageWatch watch(*host.engine);
+  const auto before = host.engine->stats();
   LocalLoad result{.load = RunLoad(load, sender, [&](std::int32_t done) {
                      if (on_progress) on_progress(done, load.num_requests);
                    })};
-  result.usage = watch.Stop();
+  result.usage = UsageBetween(*before, *host.engine->stats(), host.engine->kv_geometry());
   result.answers = sender.answers();
   return result;
 }
 
 absl::Status WarmUp(LocalTarget& target, std::uint64_t seed) {
   const LocalLoadOptions options{.workload = {.kind = WorkloadKind::kFixed,
-                                              .num_prompts = 2,
+                                              .num_prompts = 1,
                                               .input_len = 8,
                                               .output_len = 4,
                                               .seed = ~seed}};

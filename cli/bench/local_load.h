@@ -29,7 +29,7 @@ absl::StatusOr<LocalLoad> RunLocalLoad(
     LocalTarget& target, LocalLoadOptions options,
     const std::function<void(std::int32_t done, std::int32_t total)>& on_progress);
 
-// A few requests, whose tokens no workload of that seed has, so that threads are up and the
+// One short request, whose tokens no workload of that seed has, so that threads are up and the
 // model's pages are in memory.
 absl::Status WarmUp(LocalTarget& target, std::uint64_t seed);
 

@@ -46,17 +46,14 @@ ordered_json ThroughputJson(const BenchReport& report, const BlockUsage& usage) 
   object["kv_block_size"] = usage.block_size;
   object["kv_bytes_per_block"] = usage.bytes_per_block;
   object["mean_kv_blocks"] = usage.mean_reserved_blocks;
-  object["peak_kv_blocks"] = usage.peak_reserved_blocks;
+  object["peak_kv_blocks"] = usage.peak_active_blocks;
   object["kv_useful_share"] = usage.useful_share();
-  object["mean_running"] = usage.mean_running;
-  object["peak_running"] = usage.peak_running;
+  object["mean_batch"] = usage.mean_batch;
   object["computed_tokens"] = usage.computed_tokens;
   object["prefix_hit_tokens"] = usage.prefix_hit_tokens;
   object["preemptions"] = usage.preemptions;
   object["recomputed_tokens"] = usage.recomputed_tokens;
   object["evictions"] = usage.evictions;
-  object["num_stats_samples"] = usage.num_snapshots;
-  object["num_missed_stats"] = usage.num_missed_snapshots;
   return object;
 }
 
@@ -77,13 +74,11 @@ void PrintThroughput(const BenchReport& report, const BlockUsage& usage, std::os
        fmt::format("{:.2f} requests/s, {:.1f} tokens/s, of these {:.1f} output",
                    PerSecond(report, report.completed), PerSecond(report, TotalTokens(report)),
                    PerSecond(report, report.total_output_tokens))});
-  facts.AddRow({"running", fmt::format("{:.1f} on average, {} at most", usage.mean_running,
-                                       usage.peak_running)});
+  facts.AddRow({"batch", fmt::format("{:.1f} requests in a step on average", usage.mean_batch)});
   facts.AddRow({"KV blocks",
-                fmt::format("{:.1f} of {} on average, {} at most, {:.1f} % of their "
-                            "slots useful",
-                            usage.mean_reserved_blocks, FormatCount(usage.capacity),
-                            FormatCount(usage.peak_reserved_blocks), 100 * usage.useful_share())});
+                fmt::format("{:.1f} of {} on average, {} at most", usage.mean_reserved_blocks,
+                            FormatCount(usage.capacity), FormatCount(usage.peak_active_blocks))});
+  facts.AddRow({"KV useful", fmt::format("{:.1f} % of their slots", 100 * usage.useful_share())});
   facts.AddRow({"computed",
                 fmt::format("{} tokens, {} of them again after {} preemptions",
                             FormatCount(usage.computed_tokens),

@@ -44,6 +44,8 @@ TEST_F(AppTest, EveryCommandHasHelpWithExamples) {
                                                           {"demo"},
                                                           {"info"},
                                                           {"bench", "serve"},
+                                                          {"bench", "throughput"},
+                                                          {"bench", "cache"},
                                                           {"perplexity"},
                                                           {"tokenize"},
                                                           {"plan"},

@@ -98,6 +98,35 @@ TEST(RunLoad, C110_CountsOnlyWholeAnswersAsSuccess) {
   EXPECT_EQ(report.total_output_tokens, 65 * 4);
 }
 
+TEST(RunLoad, SendsAFollowerWhenTheRequestBeforeItIsDone) {
+  FakeTarget target([](int request) { return Answer(request == 0 ? 30 : 10, 1, 1); });
+  // Two conversations, of three turns and two, and one request alone.
+  const LoadResult load = RunLoad(
+      {.num_requests = 6, .follows = {kNoRequest, 0, 1, kNoRequest, 3, kNoRequest}}, target, {});
+  const auto sent_ms = [&](std::size_t i) {
+    return absl::ToInt64Milliseconds(load.records[i].sent - load.start);
+  };
+  EXPECT_EQ(sent_ms(0), 0);
+  EXPECT_EQ(sent_ms(1), 30);
+  EXPECT_EQ(sent_ms(2), 40);
+  EXPECT_EQ(sent_ms(3), 0);
+  EXPECT_EQ(sent_ms(4), 10);
+  EXPECT_EQ(sent_ms(5), 0);
+  EXPECT_EQ(load.max_concurrent_requests, 3);
+  for (const RequestRecord& record : load.records) {
+    EXPECT_TRUE(record.succeeded());
+    EXPECT_EQ(record.due, record.sent) << "a turn is due when the one before it has ended";
+  }
+}
+
+TEST(RunLoad, FollowersWaitTheirTurn) {
+  FakeTarget target([](int) { return Answer(10, 1, 1); });
+  const LoadResult load = RunLoad(
+      {.num_requests = 4, .follows = {kNoRequest, 0, kNoRequest, kNoRequest}, .max_concurrency = 1},
+      target, {});
+  EXPECT_EQ(load.records[1].sent - load.start, absl::Milliseconds(30)) << "behind 2 and 3";
+}
+
 TEST(RunLoad, C114_ReportsWhatWasReallyInFlight) {
   FakeTarget target([](int) { return Answer(50, 1, 1); });
   const LoadResult load = RunLoad({.num_requests = 600, .max_concurrency = 256}, target, {});

@@ -44,7 +44,11 @@ TEST(StatsRecorder, ASnapshotHoldsAllThatWasRecorded) {
   recorder.TokenGenerated();
   recorder.TokenGap(absl::Milliseconds(4));
   recorder.TokenGenerated();
-  recorder.StepFinished(absl::Milliseconds(7), 12);
+  recorder.StepFinished(
+      absl::Milliseconds(7),
+      {.num_tokens = 12,
+       .num_sequences = 3,
+       .blocks = {.block_size = 16, .active = 5, .leased = 2, .useful_slots = 40}});
   recorder.RequestFinished(absl::Seconds(9), absl::Seconds(4), 30, 2);
 
   const absl::Time now = absl::UnixEpoch() + absl::Seconds(50);
@@ -70,6 +74,9 @@ TEST(StatsRecorder, ASnapshotHoldsAllThatWasRecorded) {
   EXPECT_DOUBLE_EQ(s.decode_time.sum, 4);
   EXPECT_DOUBLE_EQ(s.step_time.sum, 0.007);
   EXPECT_DOUBLE_EQ(s.iteration_tokens.sum, 12);
+  EXPECT_DOUBLE_EQ(s.reserved_block_seconds, 0.007 * 7);
+  EXPECT_DOUBLE_EQ(s.useful_slot_seconds, 0.007 * (40 + 12 + 2 * 16));
+  EXPECT_DOUBLE_EQ(s.batch_seconds, 0.007 * 3);
   EXPECT_DOUBLE_EQ(s.request_prompt_tokens.sum, 30);
   EXPECT_DOUBLE_EQ(s.request_generation_tokens.sum, 2);
   EXPECT_FALSE(s.healthy);
