@@ -92,7 +92,7 @@ class Starter {
   absl::Status LoadChatTemplate() {
     if (!options_.chat_template.empty()) {
       QUIRE_ASSIGN_OR_RETURN(chat_template_, text::BuiltinChatTemplate(options_.chat_template));
-      return absl::OkStatus();
+      return text::CheckControlTokens(*host_->tokenizer, *chat_template_);
     }
     auto found = text::ChatTemplateFor(files_->chat_template());
     if (found.ok()) {
