@@ -69,8 +69,8 @@ struct AdmitOptions {
 // Ownership: owns the pool and the index; SequenceBlocks own shares and must not outlive it.
 // Thread: the engine thread only.
 // Invariants: (1) active + cached + free == capacity after every call. (2) A block is indexed iff
-// the pool calls it reusable. (3) Only full, computed blocks are indexed, each content once: a
-// sequence that computed a content again adopts the indexed block and frees its own.
+// the pool calls it reusable. (3) Only full, computed blocks are indexed, each content after one
+// parent once: a sequence that computed it again adopts the indexed block and frees its own.
 class BlockManager {
  public:
   // REQUIRES: options.Validate().ok().
@@ -82,6 +82,12 @@ class BlockManager {
   // The cached blocks that a sequence of these tokens can start with. Never all of it: at least
   // the last token is left to compute.
   std::vector<BlockId> Match(const SequenceBlocks& sequence, std::span<const TokenId> tokens) const;
+
+  // The tokens in them.
+  std::int32_t NumCachedTokens(const SequenceBlocks& sequence,
+                               std::span<const TokenId> tokens) const {
+    return static_cast<std::int32_t>(Match(sequence, tokens).size()) * block_size_;
+  }
 
   // Gives a sequence without blocks its cached prefix and blocks for all the rest of `tokens`.
   // Afterwards num_computed_tokens() is the length of the prefix, and `report`, unless null, says
@@ -138,7 +144,8 @@ class BlockManager {
   void RecordEvents(bool on);
   // Appends what happened since the last call, in order; call it once per step, or it piles up.
   void TakeEvents(std::vector<KvEvent>* out);
-  // Appends a kStored for every block that can be found now, parents before children.
+  // Appends a kStored for every indexed block, parents before children. A parent that is missing
+  // was evicted: then its children cannot be found any more, but still take their blocks.
   void SnapshotEvents(std::vector<KvEvent>* out) const;
 
   std::int32_t block_size() const { return block_size_; }

@@ -164,7 +164,8 @@ void EngineLoop::BookToken(ActiveRequest& request, Branch& branch,
   booked.id = branch.id();
   booked.new_tokens.clear();
   booked.finished = true;
-  if (request.ended()) return;  // Its deadline passed in this plan, or a row of it failed.
+  booked.failed = request.ended();
+  if (booked.failed) return;  // Its deadline passed in this plan, or a row of it failed.
 
   booked.new_tokens.push_back(result.token);
   recorder_.TokenGenerated();

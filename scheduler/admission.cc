@@ -128,10 +128,8 @@ void AdmissionControl::CountHits(Sequence* sequence, const block_manager::Prefix
     stats_->prefix_query_tokens += sequence->num_tokens();
     stats_->prefix_hit_tokens += report.hit;
     stats_->prefix_hit_tokens_session += report.hit_leased;
-    if (sequence->in_flight.num_steps > 0) {
-      stats_->prefix_hit_tokens_in_flight += std::max(
-          0, report.hit - std::max(report.hit_leased, sequence->in_flight.num_cached_before));
-    }
+    stats_->prefix_hit_tokens_in_flight +=
+        std::max(0, report.hit - std::max(report.hit_leased, sequence->num_cached_on_arrival));
   }
   // What is in flight was not seen before, or not kept.
   std::int32_t never_seen = report.never_seen, evicted = report.evicted;
@@ -177,11 +175,7 @@ bool AdmissionControl::FindPrefix(const Sequence& sequence, InFlightWait* wait) 
   wait->num_tokens = 0;
   const PrefixesInFlight::Prefix prefix = prefixes_.Find(sequence);
   if (prefix.computing == nullptr) return false;
-  const auto num_hits =
-      static_cast<std::int32_t>(blocks_->Match(sequence.blocks, sequence.tokens).size());
-  const std::int32_t num_cached = num_hits * blocks_->block_size();
-  if (num_cached >= prefix.num_tokens) return false;
-  if (wait->num_steps == 0) wait->num_cached_before = num_cached;
+  if (blocks_->NumCachedTokens(sequence.blocks, sequence.tokens) >= prefix.num_tokens) return false;
   wait->awaited = prefix.computing->id;
   wait->num_tokens = prefix.num_tokens;
   return true;

@@ -13,7 +13,7 @@
 namespace quire::scheduler {
 
 // Plans only; whoever asks carries it out. Thrash is bounded: a victim belongs to a strictly less
-// urgent class, has yielded a token since it last started, and is chosen only if the urgent
+// urgent class, is not resuming from an earlier preemption, and is chosen only if the urgent
 // sequence can start for it.
 class PreemptionPlan {
  public:

@@ -98,6 +98,7 @@ void Scheduler::Impl::Add(NewSequence request) {
       << "cannot reserve " << request.reserve_tokens << " tokens";
   block_manager::SequenceBlocks blocks = blocks_->NewSequence(request.salt);
   const std::uint64_t first_block_hash = FirstBlockHash(request.prompt, blocks.salt());
+  const std::int32_t num_cached = blocks_->NumCachedTokens(blocks, request.prompt);
   store_.Add(std::unique_ptr<Sequence>(new Sequence{
       .id = request.id,
       .pending_forks = std::move(request.forks),
@@ -106,12 +107,13 @@ void Scheduler::Impl::Add(NewSequence request) {
       .priority = options_.policy == Policy::kPriority ? request.priority : 0,
       .arrival = request.arrival,
       .deadline = request.deadline,
+      .bypass_prefix_cache = request.bypass_prefix_cache,
+      .blocks = std::move(blocks),
+      .first_block_hash = first_block_hash,
+      .num_cached_on_arrival = num_cached,
+      .reserve_tokens = request.reserve_tokens,
       .client_id = std::move(request.client_id),
       .session = std::move(request.session),
-      .reserve_tokens = request.reserve_tokens,
-      .bypass_prefix_cache = request.bypass_prefix_cache,
-      .first_block_hash = first_block_hash,
-      .blocks = std::move(blocks),
   }));
 }
 
@@ -182,12 +184,12 @@ void Scheduler::Impl::StartForks(Sequence* parent, ResultReader* results) {
                                      .priority = parent->priority,
                                      .arrival = parent->arrival,
                                      .deadline = parent->deadline,
-                                     .client_id = parent->client_id,
                                      .bypass_prefix_cache = parent->bypass_prefix_cache,
-                                     .first_block_hash = parent->first_block_hash,
                                      .blocks = blocks_->Fork(parent->blocks),
                                      .was_admitted = true,
                                      .max_computed_tokens = parent->max_computed_tokens,
+                                     .first_block_hash = parent->first_block_hash,
+                                     .client_id = parent->client_id,
                                  }));
     stats_.fork_shared_tokens += fork->num_computed_tokens();
     Yield(fork, result);
@@ -199,7 +201,7 @@ void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
   sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
                           result.new_tokens.end());
   if (result.finished) {
-    if (sequence->session.has_value()) {
+    if (sequence->session.has_value() && !result.failed) {
       blocks_->Lease(*sequence->session, &sequence->blocks, sequence->tokens, now_);
     }
     store_.Remove(sequence);

@@ -128,8 +128,9 @@ struct SchedulerStats {
   // Counted once, when a sequence starts for the first time, not per attempt.
   std::int64_t prefix_query_tokens = 0;
   std::int64_t prefix_hit_tokens = 0;
-  std::int64_t prefix_hit_tokens_in_flight = 0;  // Of these, what it waited for,
-  std::int64_t prefix_hit_tokens_session = 0;    // and what its session had leased.
+  // Of these, what others computed after the sequence had arrived, and what its session had leased.
+  std::int64_t prefix_hit_tokens_in_flight = 0;
+  std::int64_t prefix_hit_tokens_session = 0;
   PrefixMisses prefix_misses = {};
   // Not in prefix_hit_tokens: what preempted sequences found again, and what branches got from the
   // one that they forked from.

@@ -19,9 +19,8 @@ namespace quire::scheduler {
 // A waiting sequence's wait for a prefix that a running one is computing.
 struct InFlightWait {
   SequenceId awaited = {};
-  std::int32_t num_tokens = 0;         // Of the awaited prefix; zero while nothing is awaited.
-  std::int32_t num_steps = 0;          // Waited so far.
-  std::int32_t num_cached_before = 0;  // Tokens that were cached when it began to wait.
+  std::int32_t num_tokens = 0;  // Of the awaited prefix; zero while nothing is awaited.
+  std::int32_t num_steps = 0;   // Waited so far.
 };
 
 struct Sequence {
@@ -32,12 +31,7 @@ struct Sequence {
   std::int32_t priority = 0;  // Lower is more urgent; 0 for all under Policy::kFcfs.
   absl::Time arrival;
   absl::Time deadline = absl::InfiniteFuture();
-  std::string client_id = {};
-  std::optional<block_manager::SessionKey> session = std::nullopt;
-  std::int32_t reserve_tokens = 0;
   bool bypass_prefix_cache = false;
-  // Of the salt and the first block's tokens, to find sequences with the same beginning.
-  std::uint64_t first_block_hash = 0;
   block_manager::SequenceBlocks blocks;
 
   bool running = false;
@@ -47,10 +41,18 @@ struct Sequence {
   // Was preempted and has not yielded a token since: goes first in its class, and once it runs
   // again cannot be a victim.
   bool resuming = false;
+  std::int32_t max_computed_tokens = 0;  // Before any preemption; what lies below is recomputed.
+
+  // Of the queue and the ends; apart from what every step reads.
   Turn turn = {};  // Among new ones of its class; the same for all unless clients share.
   std::int32_t times_overtaken = 0;
   InFlightWait in_flight = {};
-  std::int32_t max_computed_tokens = 0;  // Before any preemption; what lies below is recomputed.
+  // Of the salt and the first block's tokens, to find sequences with the same beginning.
+  std::uint64_t first_block_hash = 0;
+  std::int32_t num_cached_on_arrival = 0;  // Of its tokens, what the prefix cache had.
+  std::int32_t reserve_tokens = 0;
+  std::string client_id = {};
+  std::optional<block_manager::SessionKey> session = std::nullopt;
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t num_computed_tokens() const { return blocks.num_computed_tokens(); }

@@ -130,6 +130,9 @@ absl::Status SequenceStore::Audit() const {
       waiting_branches != waiting_.num_branches()) {
     return Internal("the waiting queue miscounts");
   }
+  if (waiting_.empty() && waiting_.num_clients() > 0) {
+    return Internal("{} clients are remembered, but nobody waits", waiting_.num_clients());
+  }
   if (forks != fork_parents_.size() || deadlines != deadlines_.size()) {
     return Internal("{} forks and {} deadlines, not {} and {}", forks, deadlines,
                     fork_parents_.size(), deadlines_.size());

@@ -67,6 +67,7 @@ struct SequenceResult {
   std::vector<TokenId> new_tokens;  // 1 for plain decoding; several only with drafts; may be empty
                                     // if finished.
   bool finished = false;            // Stop, length or error: release it.
+  bool failed = false;  // Finished by an error: what it computed is no turn to continue.
 };
 
 struct StepResult {

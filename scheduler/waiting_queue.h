@@ -48,6 +48,7 @@ class WaitingQueue {
   std::size_t size() const { return set_.size(); }
   std::int32_t num_branches() const { return num_branches_; }
   std::int64_t num_tokens() const { return num_tokens_; }
+  std::size_t num_clients() const { return shares_.num_clients(); }
   // Of all that wait; InfiniteFuture if nobody does.
   absl::Time oldest_arrival() const {
     return arrivals_.empty() ? absl::InfiniteFuture() : arrivals_.begin()->first;

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "tests/block_manager/block_manager_fixture.h"
 
 namespace quire::block_manager {
 namespace {
@@ -16,83 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Tokens = std::vector<TokenId>;
 
-// `count` tokens that no other `first` 10,000 away shares.
-Tokens Range(int count, TokenId first = 0) {
-  Tokens tokens(static_cast<std::size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
-Tokens Concat(Tokens a, const Tokens& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-class BlockManagerTest : public testing::Test {
- protected:
-  void Start(BlockManagerOptions options) {
-    ASSERT_EQ(options.Validate(), absl::OkStatus());
-    manager_ = std::make_unique<BlockManager>(options);
-  }
-  void Start(std::int64_t num_blocks, std::int32_t block_size = 16) {
-    Start({.num_blocks = num_blocks, .block_size = block_size});
-  }
-
-  SequenceBlocks New(std::string_view salt = "") {
-    return manager_->NewSequence(CacheSalt::ForRequest(salt));
-  }
-  // A sequence with all of `tokens` computed. REQUIRES: there is room.
-  SequenceBlocks Computed(const Tokens& tokens, std::string_view salt = "") {
-    SequenceBlocks sequence = New(salt);
-    EXPECT_EQ(manager_->Admit(&sequence, tokens, {}), Verdict::kNow);
-    manager_->Commit(&sequence, tokens, static_cast<std::int32_t>(tokens.size()));
-    return sequence;
-  }
-  // Cached tokens that a sequence of `tokens` starts with.
-  std::int32_t Hits(const Tokens& tokens, std::string_view salt = "") {
-    SequenceBlocks sequence = New(salt);
-    EXPECT_EQ(manager_->Admit(&sequence, tokens, {}), Verdict::kNow);
-    return sequence.num_computed_tokens();
-  }
-  Verdict Extend(SequenceBlocks* sequence, std::int32_t end) {
-    return manager_->Extend(sequence, end, &copies_);
-  }
-
-  void ExpectSound(std::vector<const SequenceBlocks*> sequences = {}) {
-    EXPECT_EQ(manager_->Audit(sequences), absl::OkStatus());
-    const BlockStats stats = manager_->stats();
-    EXPECT_EQ(stats.active + stats.cached + stats.free, stats.capacity);
-  }
-  void ExpectCounts(std::int64_t active, std::int64_t cached, std::int64_t free) {
-    const BlockStats stats = manager_->stats();
-    EXPECT_THAT((std::vector<std::int64_t>{stats.active, stats.cached, stats.free}),
-                ElementsAre(active, cached, free));
-  }
-  static std::vector<int> Ids(const SequenceBlocks& sequence) {
-    std::vector<int> ids;
-    for (const BlockId id : sequence.table().blocks()) ids.push_back(id.value());
-    return ids;
-  }
-  // Everything that a refused call must leave as it was.
-  std::string Fingerprint() {
-    std::string print;
-    for (const BlockManager::BlockInfo& info : manager_->BlockInfos()) {
-      print +=
-          std::to_string(static_cast<int>(info.state)) + ":" + std::to_string(info.owners) + " ";
-    }
-    const BlockStats s = manager_->stats();
-    for (const std::int64_t n : {s.useful_slots, s.logical_blocks, s.evictions, s.copies_on_write,
-                                 s.allocations, s.peak_active}) {
-      print += std::to_string(n) + " ";
-    }
-    return print;
-  }
-
-  std::unique_ptr<BlockManager> manager_;
-  std::vector<CopyOrder> copies_;
-};
+class BlockManagerTest : public BlockManagerFixture {};
 
 TEST_F(BlockManagerTest, AdmitGivesBlocksForAllTokensAndComputesNothing) {
   Start(8);
@@ -664,6 +589,18 @@ TEST(BlockManagerOptions, C128_C135_ValidateNamesTheFlag) {
   for (const int size : {0, -16, 3, 17, 512}) {
     EXPECT_THAT(message(8, size), HasSubstr("block-size must be a power of two in [1, 256]"));
   }
+}
+
+TEST(BlockManagerOptions, ValidateNamesTheSessionFlags) {
+  const auto message = [](double share, absl::Duration ttl) {
+    const BlockManagerOptions options{.num_blocks = 8, .session_share = share, .session_ttl = ttl};
+    return std::string(AsStd(options.Validate().message()));
+  };
+  EXPECT_EQ(message(0.0, absl::Seconds(1)), "");
+  EXPECT_EQ(message(1.0, absl::InfiniteDuration()), "");
+  EXPECT_EQ(message(-0.1, absl::Seconds(1)), "session-share must be in [0, 1], got -0.1");
+  EXPECT_EQ(message(1.5, absl::Seconds(1)), "session-share must be in [0, 1], got 1.5");
+  EXPECT_EQ(message(0.5, absl::ZeroDuration()), "session-ttl must be positive, got 0");
 }
 
 }  // namespace

@@ -17,7 +17,15 @@ using testing::ElementsAre;
 class Evictions final : public BlockPool::EvictionObserver {
  public:
   void OnEvict(BlockId id) override { ids.push_back(id.value()); }
+  void OnOnlyLeasedLeft() override {
+    ++times_only_leased_left;
+    for (const BlockId id : to_give_up) pool->DropLease(id, LeaseEnd::kForRoom);
+    to_give_up.clear();
+  }
   std::vector<int> ids;
+  int times_only_leased_left = 0;
+  BlockPool* pool = nullptr;
+  std::vector<BlockId> to_give_up;
 };
 
 class BlockPoolTest : public testing::Test {
@@ -205,6 +213,65 @@ TEST_F(BlockPoolTest, DropAllCachedSparesActiveBlocks) {
   EXPECT_EQ(pool_.evictions(), 0);  // Nothing was dropped to make room.
   EXPECT_TRUE(pool_.reusable(active.id()));
   ExpectCounts(1, 0, 3);
+}
+
+TEST_F(BlockPoolTest, LeasedBlocksAreCachedButNotEvictedWhileOthersAre) {
+  BlockRef a = AllocateReusable(), b = AllocateReusable(), c = AllocateReusable();
+  const BlockId leased = a.id();
+  pool_.AddLease(leased);
+  EXPECT_EQ(pool_.num_leased(), 0);  // Active, so nobody can evict it.
+  a = BlockRef();
+  b = BlockRef();
+  c = BlockRef();
+  EXPECT_EQ(pool_.num_leased(), 1);
+  ExpectCounts(0, 3, 1);
+  std::array<BlockRef, 3> out;
+  ASSERT_TRUE(pool_.Allocate(out));
+  EXPECT_THAT(evictions_.ids, testing::UnorderedElementsAre(1, 2));
+  EXPECT_EQ(evictions_.times_only_leased_left, 0);
+  EXPECT_EQ(pool_.evictions_leased(), 0);
+  EXPECT_EQ(pool_.num_available(), 1);
+
+  evictions_.pool = &pool_;
+  evictions_.to_give_up = {leased};
+  const BlockRef last = AllocateOne();
+  EXPECT_EQ(last.id(), leased);
+  EXPECT_EQ(evictions_.times_only_leased_left, 1);
+  EXPECT_EQ(pool_.evictions(), 3);
+  EXPECT_EQ(pool_.evictions_leased(), 1);
+  ExpectCounts(4, 0, 0);
+}
+
+TEST_F(BlockPoolTest, ALeasedBlockCanBeRevivedAndIsLeasedAfterwards) {
+  const BlockId id = AllocateReusable().id();
+  pool_.AddLease(id);
+  EXPECT_EQ(pool_.num_leased(), 1);
+  {
+    const BlockRef used = pool_.Acquire(id);
+    ExpectCounts(1, 0, 3);
+    EXPECT_EQ(pool_.num_leased(), 0);
+    EXPECT_EQ(pool_.leases(id), 1);
+  }
+  EXPECT_EQ(pool_.num_leased(), 1);
+  ExpectCounts(0, 1, 3);
+}
+
+TEST_F(BlockPoolTest, WithItsLastLeaseABlockIsTheMostRecentlyUsed) {
+  std::vector<BlockRef> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(AllocateReusable());
+  pool_.AddLease(BlockId{0});
+  pool_.AddLease(BlockId{0});
+  for (BlockRef& block : blocks) block = BlockRef();
+  pool_.DropLease(BlockId{0}, LeaseEnd::kGivenBack);
+  EXPECT_EQ(pool_.num_leased(), 1);
+  EXPECT_EQ(pool_.DropAllCached(), 3);
+  EXPECT_THAT(evictions_.ids, ElementsAre(1, 2, 3));
+  pool_.DropLease(BlockId{0}, LeaseEnd::kGivenBack);
+  EXPECT_EQ(pool_.num_leased(), 0);
+  std::array<BlockRef, 4> out;
+  ASSERT_TRUE(pool_.Allocate(out));
+  EXPECT_THAT(evictions_.ids, ElementsAre(1, 2, 3, 0));
+  EXPECT_EQ(pool_.evictions_leased(), 0);
 }
 
 TEST_F(BlockPoolTest, PeakActiveIsAHighWaterMark) {

@@ -53,6 +53,21 @@ TEST_F(BlockTableTest, MapsPositionsToBlocks) {
   EXPECT_EQ(table[1], BlockId{1});
 }
 
+TEST_F(BlockTableTest, AnEmptyTableCanStartAtAnyBlock) {
+  BlockTable table(16);
+  table.StartAt(160);
+  EXPECT_EQ(table.first_position(), 160);
+  EXPECT_EQ(table.end_position(), 160);
+  std::vector<BlockRef> block(1);
+  ASSERT_TRUE(pool_.Allocate(block));
+  table.Append(std::move(block[0]));
+  EXPECT_EQ(table.index_of(175), 0);
+  EXPECT_EQ(table.end_position(), 176);
+  EXPECT_EQ(table.Fork().first_position(), 160);
+  table.Clear();
+  EXPECT_EQ(table.first_position(), 0);
+}
+
 TEST_F(BlockTableTest, ForkSharesEveryBlock) {
   const BlockTable table = MakeTable(2);
   {

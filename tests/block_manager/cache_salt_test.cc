@@ -53,6 +53,19 @@ TEST(SaltRegistry, EqualSaltsHaveOneNumberWhileInUse) {
   EXPECT_EQ(registry.size(), 2u);
 }
 
+TEST(SaltRegistry, TheHashIsOfTheSaltNotOfItsNumber) {
+  SaltRegistry registry;
+  EXPECT_EQ(registry.hash(SaltId{}), 0u);
+  const SaltId a = registry.Acquire(CacheSalt::ForRequest("a"));
+  const std::uint32_t hash_of_a = registry.hash(a);
+  EXPECT_EQ(hash_of_a, CacheSalt::ForRequest("a").Hash());
+  EXPECT_NE(hash_of_a, 0u);
+  registry.Release(a);
+  const SaltId b = registry.Acquire(CacheSalt::ForRequest("b"));
+  EXPECT_EQ(b, a);  // The number is used again.
+  EXPECT_NE(registry.hash(b), hash_of_a);
+}
+
 TEST(SaltRegistry, ForgetsASaltWithItsLastUse) {
   SaltRegistry registry;
   const SaltId a = registry.Acquire(CacheSalt::ForRequest("a"));

@@ -212,7 +212,10 @@ TEST(EngineSession, WhatDoesNotBelongTogetherIsRefusedByName) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   };
-  EXPECT_THAT(refusal([](GenerationRequest& r) { r.sampling.n = 2; }),
+  EXPECT_THAT(refusal([](GenerationRequest& r) {
+                r.sampling.n = 2;
+                r.sampling.temperature = 1;
+              }),
               HasSubstr("n must be 1 with a session_id, got 2"));
   EXPECT_THAT(refusal([](GenerationRequest& r) { r.session_id.clear(); }),
               HasSubstr("session_id is missing"));
@@ -226,7 +229,7 @@ TEST(EngineSession, WhatDoesNotBelongTogetherIsRefusedByName) {
               AllOf(HasSubstr("continue_session"), HasSubstr("chat template")));
   EXPECT_THAT(refusal([](GenerationRequest& r) { r.sampling.truncate_prompt_tokens = 2; }),
               HasSubstr("truncate_prompt_tokens"));
-  EXPECT_EQ(harness.ExpectIdle()->refused, 6);
+  harness.WaitFor([](const EngineStats& s) { return s.refused == 6; });
 }
 
 TEST(EngineSession, AContinuationThatIsTooLongSaysBothNumbers) {
@@ -271,6 +274,16 @@ TEST(EngineSession, AFailedTurnLeavesTheLastOne) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(*harness.Wait(stream).terminal));
   EXPECT_EQ(harness.Run(Continue("s", Prompt(5, 3), 5)).accepted->prompt_tokens,
             static_cast<std::int32_t>(text.size()) + 5);
+}
+
+TEST(EngineSession, ATurnWithNanLogitsLeavesTheLastOne) {
+  Harness harness;
+  const Ids text = Turn(harness, InSession("s", Prompt(40), 20));
+  harness.model->SetPoison(299);
+  EXPECT_TRUE(absl::IsInternal(StatusOf(harness, Continue("s", {299}, 5))));
+  const Answer answer = harness.Run(Continue("s", Prompt(5, 3), 5));
+  ASSERT_TRUE(answer.terminal->ok()) << *answer.terminal;
+  EXPECT_EQ(answer.accepted->prompt_tokens, static_cast<std::int32_t>(text.size()) + 5);
 }
 
 TEST(EngineSession, TheBlockMapShowsLeasesAndTheStatsAgree) {

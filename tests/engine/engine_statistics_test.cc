@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/synchronization/notification.h"
 #include "engine/engine.h"
 #include "tests/engine/engine_harness.h"
 
@@ -74,7 +75,7 @@ TEST(EngineStatistics, APrefixThatSomebodyComputesIsAHitInFlight) {
   EXPECT_EQ(harness.Wait(second).accepted->cached_tokens, 288);
   const auto stats = harness.ExpectIdle();
   EXPECT_EQ(stats->scheduler.prefix_hit_tokens, 288);
-  EXPECT_EQ(stats->scheduler.prefix_hit_tokens_in_flight, 288);
+  EXPECT_EQ(stats->scheduler.prefix_hit_tokens_in_flight, 32) << "256 were computed when it came";
   EXPECT_EQ(stats->scheduler.in_flight_waits, 1);
   EXPECT_EQ(stats->scheduler.in_flight_timeouts, 0);
   EXPECT_EQ(harness.model->num_computed_tokens(), 300 + 12 + 2);
@@ -82,7 +83,7 @@ TEST(EngineStatistics, APrefixThatSomebodyComputesIsAHitInFlight) {
 
 TEST(EngineStatistics, ForksShareThePromptsTokens) {
   Harness harness;
-  GenerationRequest request = Greedy(Prompt(40), 5);
+  GenerationRequest request = Sampled(Prompt(40), 5, 7);
   request.sampling.n = 3;
   harness.Run(request);
   EXPECT_EQ(harness.ExpectIdle()->scheduler.fork_shared_tokens, 80);
@@ -114,15 +115,20 @@ TEST(EngineStatistics, ThePrefillCapFollowsTheMeasuredSteps) {
   HarnessOptions options;
   options.engine.scheduler.target_itl = absl::Milliseconds(20);
   Harness harness(options);
-  // A millisecond per token: twenty fit into the target, not the 128 of max_prefill_tokens.
-  harness.model->SetOnStep([&](const kernels::BatchView& batch) {
+  // A millisecond per token: twenty fit into the target, not the 128 of max_prefill_tokens. The
+  // stream's third step waits for the long prompt, so that they meet.
+  absl::Notification both;
+  harness.model->SetOnStep([&, step = std::make_shared<int>(0)](const kernels::BatchView& batch) {
+    if (++*step == 3) both.WaitForNotification();
     harness.clock.Advance(absl::Milliseconds(1) * batch.num_tokens());
     return absl::OkStatus();
   });
   EXPECT_EQ(harness.engine->stats()->scheduler.prefill_cap, 128);
   const auto stream = harness.Submit(Greedy(Prompt(4), 200));
   harness.sink.WaitForTokens(stream, 1);
-  harness.Run(Greedy(Prompt(900, 2), 2));
+  const auto prompt = harness.Submit(Greedy(Prompt(900, 2), 2));
+  both.Notify();
+  harness.Wait(prompt);
   const auto stats = harness.engine->stats();
   EXPECT_GE(stats->scheduler.prefill_cap, 16);
   EXPECT_LE(stats->scheduler.prefill_cap, 20);

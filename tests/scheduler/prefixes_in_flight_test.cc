@@ -13,12 +13,12 @@ std::vector<TokenId> Join(std::vector<TokenId> a, const std::vector<TokenId>& b)
   return a;
 }
 
-constexpr SchedulerOptions kOptions{.max_num_seqs = 32, .max_prefill_tokens = 64, .watermark = 0};
+constexpr SchedulerOptions kOptions{.max_num_seqs = 32, .max_prefill_tokens = 100, .watermark = 0};
 
 TEST(PrefixesInFlight, SixteenRequestsWithOneNewPrefixComputeItOnce) {
   World world({.num_blocks = 200}, kOptions);
   const std::vector<TokenId> prefix = TokenRange(640);
-  world.Add({.prompt = TokenRange(4, 9'000), .num_outputs = 40});  // So that chunks are 64 tokens.
+  world.Add({.prompt = TokenRange(4, 9'000), .num_outputs = 40});  // So that chunks are 100 tokens.
   world.Step();
   for (int i = 0; i < 16; ++i) {
     world.Add({.prompt = Join(prefix, TokenRange(10, 10'000 + 100 * i)), .num_outputs = 2});
@@ -43,65 +43,94 @@ TEST(PrefixesInFlight, WithoutTheWaitEachComputesIt) {
   EXPECT_EQ(world.scheduler().stats().in_flight_timeouts, 0);
 }
 
-// The one that is awaited gets one token per step, 64 in all.
+// With a window the chunks are short, so that the others see the first one at work.
 TEST(PrefixesInFlight, TheWaitIsBoundedAndCounted) {
-  World world({.num_blocks = 100},
-              {.max_prefill_tokens = 1, .watermark = 0, .max_in_flight_steps = 10});
-  world.Add({.prompt = TokenRange(4, 9'000), .num_outputs = 200});
+  World world(
+      {.num_blocks = 100},
+      {.max_prefill_tokens = 16, .watermark = 0, .max_in_flight_steps = 3, .sliding_window = 1024});
+  world.Add({.prompt = TokenRange(161)});  // Ten steps to its last full block.
+  const SequenceId waiter = world.Add({.prompt = TokenRange(161)});
+  world.Steps(3);
+  EXPECT_FALSE(world.Ran(waiter));
+  EXPECT_EQ(world.scheduler().stats().in_flight_timeouts, 0);
   world.Step();
-  world.Add({.prompt = TokenRange(65)});
-  world.Step();
-  const SequenceId waiter = world.Add({.prompt = TokenRange(65)});
-  // Its turn at the single prefill token comes when the other is done; it waits no longer for that.
-  world.Steps(1);
-  EXPECT_EQ(world.scheduler().stats().in_flight_waits, 0);  // The budget was spent before.
+  EXPECT_TRUE(world.Ran(waiter));
+  EXPECT_EQ(world.cached_tokens().at(waiter), 48);  // Three chunks.
+  EXPECT_EQ(world.scheduler().stats().in_flight_waits, 1);
+  EXPECT_EQ(world.scheduler().stats().in_flight_timeouts, 1);
+  EXPECT_EQ(world.scheduler().stats().prefix_hit_tokens_in_flight, 48);
   world.RunToTheEnd();
-  EXPECT_TRUE(world.Finished(waiter));
+}
 
-  World other({.num_blocks = 100}, {.max_num_batched_tokens = 64,
-                                    .max_prefill_tokens = 8,
-                                    .watermark = 0,
-                                    .max_in_flight_steps = 3});
-  other.Add({.prompt = TokenRange(4, 9'000), .num_outputs = 200});
-  other.Step();
-  other.Add({.prompt = TokenRange(65)});
-  other.Step();
-  EXPECT_EQ(other.scheduler().stats().in_flight_waits, 0);
+// A step looks at 256 waiting ones at most.
+TEST(PrefixesInFlight, TheWalkPastThoseThatWaitIsBounded) {
+  for (const int num_waiters : {255, 256}) {
+    World world({.num_blocks = 400}, {.max_num_seqs = 512, .max_prefill_tokens = 2048});
+    world.Add({.prompt = TokenRange(40)});
+    for (int i = 0; i < num_waiters; ++i) world.Add({.prompt = TokenRange(40)});
+    const SequenceId other = world.Add({.prompt = TokenRange(3, 1000)});
+    world.Step();
+    EXPECT_EQ(world.Ran(other), num_waiters == 255);
+    const WaitingBecause because = world.scheduler().stats().waiting_because;
+    EXPECT_EQ(because.prefix_in_flight, num_waiters);
+    EXPECT_EQ(because.turn, num_waiters == 255 ? 0 : 1);
+  }
+}
+
+// Both branches are preempted and nothing of them stays cached; the prompt and the part of the
+// output that they have in common are computed once.
+TEST(PrefixesInFlight, C15_APreemptedGroupComputesItsPromptOnceWhenItResumes) {
+  World world({.num_blocks = 12, .block_size = 4},
+              {.max_num_seqs = 4, .policy = Policy::kPriority, .watermark = 0});
+  world.Add({.prompt = TokenRange(30), .num_outputs = 4, .num_branches = 3, .priority = 1});
+  world.Steps(2);
+  world.Add({.prompt = TokenRange(47, 1000)});
+  world.Step();
+  ASSERT_EQ(world.plan().preempted.size(), 3u);
+  const SchedulerStats before = world.scheduler().stats();
+  world.RunToTheEnd();
+  const SchedulerStats after = world.scheduler().stats();
+  // Once the 28 tokens of the full blocks; 3 to 4 more for each branch.
+  EXPECT_EQ(after.scheduled_prefill_tokens - before.scheduled_prefill_tokens, 32 + 2 * 4);
+  EXPECT_EQ(after.prefix_hit_tokens_after_preemption, 2 * 28);
+}
+
+// Not known to any scheduler; running ones hold no blocks.
+Sequence MakeSequence(block_manager::BlockManager* blocks, std::vector<TokenId> tokens,
+                      bool running, std::string_view salt = "") {
+  Sequence sequence{.id = SequenceId{1},
+                    .tokens = std::move(tokens),
+                    .arrival = absl::UnixEpoch(),
+                    .blocks = blocks->NewSequence(block_manager::CacheSalt::ForRequest(salt))};
+  sequence.running = running;
+  sequence.first_block_hash = 7;  // Collides for all: tokens and salts are compared.
+  return sequence;
 }
 
 TEST(PrefixesInFlight, FindsTheLongestVerifiedPrefix) {
   block_manager::BlockManager blocks({.num_blocks = 16, .block_size = 4});
-  const auto sequence = [&](std::vector<TokenId> tokens, std::string_view salt = "",
-                            bool running = true) {
-    Sequence s{.id = SequenceId{1},
-               .tokens = std::move(tokens),
-               .first_block_hash = 7,  // Collides for all: tokens and salts are compared.
-               .blocks = blocks.NewSequence(block_manager::CacheSalt::ForRequest(salt))};
-    s.running = running;
-    return s;
-  };
-  const Sequence same4 = sequence(Join(TokenRange(5), TokenRange(9, 100)));
-  const Sequence same8 = sequence(Join(TokenRange(11), TokenRange(9, 200)));
-  const Sequence salted = sequence(TokenRange(20), "salt");
-  const Sequence other = sequence(TokenRange(20, 500));
-  const Sequence urgent = [&] {
-    Sequence s = sequence(TokenRange(20));
-    s.priority = 1;  // Less urgent than the one that waits.
-    return s;
+  const Sequence same4 = MakeSequence(&blocks, Join(TokenRange(5), TokenRange(9, 100)), true);
+  const Sequence same8 = MakeSequence(&blocks, Join(TokenRange(11), TokenRange(9, 200)), true);
+  const Sequence salted = MakeSequence(&blocks, TokenRange(20), true, "salt");
+  const Sequence other = MakeSequence(&blocks, TokenRange(20, 500), true);
+  const Sequence less_urgent = [&] {
+    Sequence sequence = MakeSequence(&blocks, TokenRange(20), true);
+    sequence.priority = 1;
+    return sequence;
   }();
-  const Sequence waiting = sequence(TokenRange(13), "", false);
+  const Sequence waiting = MakeSequence(&blocks, TokenRange(13), false);
 
   PrefixesInFlight prefixes(4);
   EXPECT_EQ(prefixes.Find(waiting).computing, nullptr);
-  for (const Sequence* s : {&same8, &same4, &salted, &other, &urgent}) prefixes.Add(s);
+  for (const Sequence* s : {&same8, &same4, &salted, &other, &less_urgent}) prefixes.Add(s);
   EXPECT_EQ(prefixes.Find(waiting).computing, &same8);
   EXPECT_EQ(prefixes.Find(waiting).num_tokens, 8);
 
   // Of a whole prompt one token at least is left to compute: 12 of 13, but 8 of 12 tokens.
-  const Sequence twin = sequence(TokenRange(13));
+  const Sequence twin = MakeSequence(&blocks, TokenRange(13), true);
   prefixes.Add(&twin);
   EXPECT_EQ(prefixes.Find(waiting).num_tokens, 12);
-  EXPECT_EQ(prefixes.Find(sequence(TokenRange(12), "", false)).num_tokens, 8);
+  EXPECT_EQ(prefixes.Find(MakeSequence(&blocks, TokenRange(12), false)).num_tokens, 8);
 
   prefixes.Clear();
   EXPECT_EQ(prefixes.Find(waiting).computing, nullptr);
@@ -109,15 +138,8 @@ TEST(PrefixesInFlight, FindsTheLongestVerifiedPrefix) {
 
 TEST(PrefixesInFlight, WhatIsComputedIsNotInFlight) {
   block_manager::BlockManager blocks({.num_blocks = 16, .block_size = 4});
-  Sequence computing{.id = SequenceId{1},
-                     .tokens = TokenRange(11),
-                     .first_block_hash = 7,
-                     .blocks = blocks.NewSequence({})};
-  computing.running = true;
-  const Sequence waiting{.id = SequenceId{2},
-                         .tokens = Join(TokenRange(8), TokenRange(9, 100)),
-                         .first_block_hash = 7,
-                         .blocks = blocks.NewSequence({})};
+  Sequence computing = MakeSequence(&blocks, TokenRange(11), true);
+  const Sequence waiting = MakeSequence(&blocks, Join(TokenRange(8), TokenRange(9, 100)), false);
   ASSERT_EQ(blocks.Admit(&computing.blocks, computing.tokens, {}), block_manager::Verdict::kNow);
   const auto is_found = [&] {
     PrefixesInFlight prefixes(4);

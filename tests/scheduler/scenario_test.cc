@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, ScenarioTest, testing::ValuesIn(ScenarioFile
                            return name;
                          });
 
-TEST(Scenario, ThereAreScenarios) { EXPECT_GE(ScenarioFiles().size(), 20u); }
+TEST(Scenario, ThereAreScenarios) { EXPECT_GE(ScenarioFiles().size(), 60u); }
 
 }  // namespace
 }  // namespace quire::scheduler

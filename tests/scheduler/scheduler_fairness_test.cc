@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <random>
 
 #include "tests/scheduler/scheduler_world.h"
 
@@ -125,6 +127,45 @@ TEST(SchedulerFairness, C27_OneStepPassesAtMostSixteenThatDoNotFit) {
   EXPECT_FALSE(world.Ran(small));
   world.RunToTheEnd();
   EXPECT_TRUE(world.Finished(small));
+}
+
+// However requests of all sizes come: no waiting one sees more than max_overtakes later ones start
+// before it.
+TEST(SchedulerFairness, C27_NobodyIsOvertakenMoreOftenThanAllowed) {
+  std::int64_t overtakes = 0;
+  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const auto uniform = [&](int low, int high) {
+      return std::uniform_int_distribution(low, high)(random);
+    };
+    const int max_overtakes = uniform(0, 5);
+    World world({.num_blocks = 16, .block_size = 4},
+                {.max_num_seqs = 8, .watermark = 0.1, .max_overtakes = max_overtakes});
+    std::map<SequenceId, int> overtaken;  // Of those that wait.
+    for (int step = 0; step < 200 || world.scheduler().has_work(); ++step) {
+      ASSERT_LT(step, 10'000);
+      for (int i = uniform(0, 4); step < 200 && i > 0; --i) {
+        const int length = uniform(0, 3) == 0 ? uniform(20, 60) : uniform(1, 6);
+        overtaken[world.Add(
+            {.prompt =
+                 TokenRange(length, 1000 * static_cast<int>(overtaken.size()) + 100'000 * step),
+             .num_outputs = uniform(1, 3)})] = 0;
+      }
+      world.Step();
+      for (const Admission& admission : world.plan().admitted) {
+        overtaken.erase(admission.id);
+        for (auto& [id, times] : overtaken) {
+          if (id < admission.id) {
+            ++overtakes;
+            ASSERT_LE(++times, max_overtakes) << id.value();
+          }
+        }
+      }
+    }
+    EXPECT_TRUE(overtaken.empty());
+  }
+  EXPECT_GT(overtakes, 1000);
 }
 
 TEST(SchedulerFairness, C28_APreemptedRequestResumesBeforeLaterArrivals) {

@@ -4,7 +4,8 @@
 
 #include <map>
 #include <random>
-#include <set>
+#include <string>
+#include <vector>
 
 #include "scheduler/scheduler.h"
 #include "tests/fakes/scripted_engine.h"
@@ -23,7 +24,8 @@ std::uint64_t AlwaysCollides(const PrefixKey&, std::uint64_t) { return 7; }
 struct Coverage {
   std::int64_t preemptions = 0, recomputed_tokens = 0, copies_on_write = 0, evictions = 0;
   std::int64_t hit_tokens = 0, hit_tokens_after_preemption = 0, hit_tokens_in_flight = 0;
-  std::int64_t in_flight_timeouts = 0, preemptions_for_urgent = 0;
+  std::int64_t in_flight_timeouts = 0, preemptions_for_urgent = 0, hit_tokens_session = 0;
+  std::int64_t preemptions_with_window = 0;
   std::map<TerminalReason, int> terminations;
 };
 
@@ -34,6 +36,8 @@ class Fuzz {
     block_options_.num_blocks = Uniform(2, 24);
     block_options_.enable_prefix_caching = Uniform(0, 3) > 0;
     if (Uniform(0, 2) == 0) block_options_.hash = AlwaysCollides;
+    block_options_.session_share = 0.25 * Uniform(0, 4);
+    block_options_.session_ttl = absl::Milliseconds(Uniform(1, 1000));
     options_.max_num_seqs = Uniform(1, 8);
     options_.max_num_batched_tokens = options_.max_num_seqs + Uniform(0, 40);
     options_.max_prefill_tokens = Uniform(1, 40);
@@ -43,12 +47,13 @@ class Fuzz {
     options_.max_overtakes = Uniform(0, 4);
     options_.max_in_flight_steps = Uniform(0, 6);
     if (Uniform(0, 2) == 0) options_.client_quantum = Uniform(1, 40);
+    if (Uniform(0, 2) == 0) options_.sliding_window = Uniform(1, 40);
     if (Uniform(0, 2) == 0) options_.target_itl = absl::Milliseconds(Uniform(1, 20));
     EXPECT_TRUE(options_.Validate().ok());
     EXPECT_TRUE(block_options_.Validate().ok());
     blocks_.emplace(block_options_);
     scheduler_.emplace(options_, &*blocks_);
-    engine_.emplace(block_options_.num_blocks, block_options_.block_size);
+    engine_.emplace(block_options_.num_blocks, block_options_.block_size, options_.sliding_window);
   }
 
   void Run(Coverage* coverage) {
@@ -73,6 +78,10 @@ class Fuzz {
         }
         End(t.id);
       }
+      for (const Admission& a : plan.admitted) {
+        admitted_tokens_ += static_cast<std::int64_t>(live_.at(a.id).prompt.size());
+      }
+      Note(plan);
       ASSERT_LE(plan.num_tokens, options_.max_num_batched_tokens);
       ASSERT_EQ(plan.empty(), !scheduler_->has_work());
       const SchedulerStats stats = scheduler_->stats();
@@ -97,6 +106,11 @@ class Fuzz {
     coverage->hit_tokens_after_preemption += scheduler_->stats().prefix_hit_tokens_after_preemption;
     coverage->hit_tokens_in_flight += scheduler_->stats().prefix_hit_tokens_in_flight;
     coverage->in_flight_timeouts += scheduler_->stats().in_flight_timeouts;
+    coverage->hit_tokens_session += scheduler_->stats().prefix_hit_tokens_session;
+    if (options_.sliding_window > 0) {
+      coverage->preemptions_with_window += scheduler_->stats().num_preemptions;
+    }
+    ExpectEveryPromptTokenIsAHitOrAMiss();
     coverage->preemptions_for_urgent += scheduler_->stats().num_preemptions_for_urgent;
     coverage->copies_on_write += blocks_->stats().copies_on_write;
     coverage->evictions += blocks_->stats().evictions;
@@ -105,12 +119,26 @@ class Fuzz {
     EXPECT_EQ(blocks_->stats().logical_blocks, 0);
   }
 
+  const std::vector<std::int64_t>& trace() const { return trace_; }
+
  private:
   struct Live {
     std::vector<TokenId> prompt;
     std::int32_t branch = 0;
     std::vector<SequenceId> all_branches;
   };
+
+  // For comparing two runs.
+  void Note(const StepPlan& plan) {
+    for (const ScheduledSequence& s : plan.scheduled) {
+      trace_.insert(trace_.end(), {static_cast<std::int64_t>(s.id.value()), s.first_token,
+                                   s.num_tokens, s.first_position});
+      for (const BlockId block : s.block_table) trace_.push_back(block.value());
+    }
+    for (const SequenceId id : plan.preempted) {
+      trace_.push_back(-static_cast<std::int64_t>(id.value()));
+    }
+  }
 
   int Uniform(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
 
@@ -144,6 +172,11 @@ class Fuzz {
     if (Uniform(0, 5) == 0) request.deadline = now + absl::Milliseconds(Uniform(0, 60));
     request.salt = CacheSalt::ForRequest(Uniform(0, 3) == 0 ? "salt" : "");
     request.bypass_prefix_cache = Uniform(0, 7) == 0;
+    if (Uniform(0, 1) == 0) {
+      request.session = {.id = std::string(1, static_cast<char>('s' + Uniform(0, 2))),
+                         .salt = request.salt};
+    }
+    if (Uniform(0, 7) == 0) request.reserve_tokens = Uniform(1, max_prompt);
     request.client_id = std::string(1, static_cast<char>('a' + Uniform(0, 2)));
     scheduler_->Add(std::move(request));
   }
@@ -163,6 +196,13 @@ class Fuzz {
     }
   }
 
+  void ExpectEveryPromptTokenIsAHitOrAMiss() {
+    const SchedulerStats stats = scheduler_->stats();
+    EXPECT_EQ(stats.prefix_hit_tokens + stats.prefix_misses.total(), admitted_tokens_);
+    EXPECT_LE(stats.prefix_hit_tokens_session + stats.prefix_hit_tokens_in_flight,
+              stats.prefix_hit_tokens);
+  }
+
   // What it has yielded so far is what it would have yielded alone.
   void End(SequenceId id) {
     ASSERT_TRUE(live_.contains(id)) << id.value() << " ended twice";
@@ -180,6 +220,8 @@ class Fuzz {
   std::optional<fakes::ScriptedEngine> engine_;
   std::map<SequenceId, Live> live_;
   std::uint64_t next_id_ = 1;
+  std::int64_t admitted_tokens_ = 0;
+  std::vector<std::int64_t> trace_;
 };
 
 TEST(SchedulerFuzz, C19_EverySequenceEndsOnceWithItsSoloTokens) {
@@ -198,8 +240,21 @@ TEST(SchedulerFuzz, C19_EverySequenceEndsOnceWithItsSoloTokens) {
   EXPECT_GT(coverage.hit_tokens_in_flight, 1000);
   EXPECT_GT(coverage.in_flight_timeouts, 0);
   EXPECT_GT(coverage.preemptions_for_urgent, 100);
+  EXPECT_GT(coverage.preemptions_with_window, 100);
+  EXPECT_GT(coverage.hit_tokens_session, 100);
   EXPECT_GT(coverage.terminations[TerminalReason::kKvCapacity], 100);
   EXPECT_GT(coverage.terminations[TerminalReason::kDeadlineExceeded], 100);
+}
+
+TEST(SchedulerFuzz, SchedulingIsAFunctionOfWhatItWasTold) {
+  for (std::uint32_t seed = 1; seed <= 50; ++seed) {
+    Coverage coverage;
+    Fuzz first(seed), second(seed);
+    first.Run(&coverage);
+    second.Run(&coverage);
+    EXPECT_GT(first.trace().size(), 4u);
+    EXPECT_EQ(first.trace(), second.trace()) << "seed " << seed;
+  }
 }
 
 }  // namespace

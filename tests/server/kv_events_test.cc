@@ -32,7 +32,7 @@ class Subscriber {
   }
   ~Subscriber() {
     call_->Cancel();
-    Wait();
+    EXPECT_FALSE(Wait().ok());
   }
 
   void Cancel() { call_->Cancel(); }
@@ -127,7 +127,7 @@ TEST(KvEvents, StoredBlocksSayWhatTheyHold) {
     for (const auto& event : batch.events()) {
       ASSERT_TRUE(event.has_stored());
       EXPECT_EQ(event.stored().has_parent_block_hash(), parent.has_value());
-      if (parent) EXPECT_EQ(event.stored().parent_block_hash(), *parent);
+      EXPECT_EQ(event.stored().parent_block_hash(), parent.value_or(0));
       EXPECT_FALSE(event.stored().salted());
       parent = event.stored().block_hash();
       tokens.insert(tokens.end(), event.stored().token_ids().begin(),
@@ -179,14 +179,19 @@ TEST(KvEvents, HeadersComeBeforeTheFirstChange) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST(KvEvents, C88_WhoDoesNotReadIsEndedWhileOthersGoOn) {
+// A step's events alone fill it.
+HarnessOptions SmallLog() {
   HarnessOptions options;
   options.engine.max_kv_event_bytes = 4096;
   options.model.num_blocks = 4096;
   options.model.max_model_len = 16'384;
   options.engine.scheduler.max_num_batched_tokens = 8192;
   options.engine.scheduler.max_prefill_tokens = 8192;
-  Harness harness(options);
+  return options;
+}
+
+TEST(KvEvents, C88_WhoDoesNotReadIsEndedWhileOthersGoOn) {
+  Harness harness(SmallLog());
   v1::StatsService::Stub stub(harness.Channel());
   grpc::ClientContext context;
   const auto lazy = stub.SubscribeKvEvents(&context, {});
@@ -203,6 +208,19 @@ TEST(KvEvents, C88_WhoDoesNotReadIsEndedWhileOthersGoOn) {
   const grpc::Status end = lazy->Finish();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << end.error_message();
   EXPECT_THAT(end.error_message(), HasSubstr("too slowly"));
+}
+
+TEST(KvEvents, C88_WhoNeverReadsAgainIsDropped) {
+  HarnessOptions options = SmallLog();
+  options.server.cut_grace = absl::Milliseconds(200);
+  Harness harness(options);
+  v1::StatsService::Stub stub(harness.Channel());
+  grpc::ClientContext context;
+  const auto lazy = stub.SubscribeKvEvents(&context, {});
+  lazy->WaitForInitialMetadata();
+  for (std::uint64_t i = 0; i < 60; ++i) Generate(harness, 8000, i);
+  // Nothing is read, and still there is an end.
+  EXPECT_EQ(lazy->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 TEST(KvEvents, CancelledSubscribersLeaveNothingBehind) {

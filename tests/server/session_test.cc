@@ -73,9 +73,10 @@ TEST(Session, RefusalsComeBeforeAnyMessage) {
 
   v1::GenerateRequest branches = Turn("s", Prompt(3));
   branches.mutable_sampling()->set_n(3);
+  branches.mutable_sampling()->set_temperature(1);
   const absl::Status two = end_of(branches);
   EXPECT_TRUE(absl::IsInvalidArgument(two));
-  EXPECT_THAT(std::string(two.message()), HasSubstr("n must be 1"));
+  EXPECT_THAT(std::string(two.message()), HasSubstr("n must be 1 with a session_id"));
 
   ASSERT_TRUE(harness.client().GenerateUnary(Turn("s", Prompt(900)), {}).ok());
   const absl::Status too_long = end_of(Continue("s", Prompt(200)));
