@@ -40,6 +40,7 @@ void AddCommands(CLI::App& app, const CommandContext& context, Action* action) {
   AddPerplexityCommand(app, context, action);
   AddTokenizeCommand(app, context, action);
   AddPlanCommand(app, context, action);
+  AddSimulateCommand(app, context, action);
   AddModelCommand(app, context, action);
 }
 

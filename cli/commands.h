@@ -31,6 +31,7 @@ void AddBenchCacheCommand(CLI::App& bench_app, const CommandContext& context, Ac
 void AddPerplexityCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddTokenizeCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddPlanCommand(CLI::App& app, const CommandContext& context, Action* action);
+void AddSimulateCommand(CLI::App& app, const CommandContext& context, Action* action);
 void AddModelCommand(CLI::App& app, const CommandContext& context, Action* action);
 
 }  // namespace quire::cli

@@ -38,8 +38,9 @@ struct SchedulerOptions {
   std::int32_t max_model_len = 8192;
   Policy policy = Policy::kFcfs;
   // Blocks kept free when a waiting sequence is admitted beside running ones, as a share of the
-  // pool.
-  double watermark = 0.01;
+  // pool. With 1 % instead, a pool of a fifth of the full need recomputes three times as many
+  // tokens (docs/simulator.md).
+  double watermark = 0.05;
   // How often a waiting request may be passed by later ones before blocks are reserved for it.
   std::int32_t max_overtakes = 32;
   // How many steps a waiting request may wait for another to compute a prefix that both have.

@@ -26,6 +26,7 @@ void PagedSystem::Add(std::int32_t index, const Request& request, std::vector<To
                                   .prompt = std::move(prompt),
                                   .max_total_tokens = request.total_len(),
                                   .arrival = now};
+  if (!request.session.empty()) sequence.session = {.id = request.session, .salt = {}};
   for (std::int32_t branch = 1; branch < request.num_branches; ++branch) {
     sequence.forks.emplace_back(first.value() + static_cast<std::uint64_t>(branch));
   }
@@ -61,7 +62,7 @@ MemoryUse PagedSystem::memory() const {
           .unshared = stats.logical_blocks * stats.block_size};
 }
 
-void PagedSystem::EndStep(std::vector<Happening>* happenings) {
+void PagedSystem::EndStep(absl::Duration took, std::vector<Happening>* happenings) {
   QUIRE_CHECK(plan_ != nullptr) << "EndStep before BeginStep";
   result_.sequences.clear();
   for (const scheduler::ScheduledSequence& sequence : plan_->scheduled) {
@@ -71,6 +72,7 @@ void PagedSystem::EndStep(std::vector<Happening>* happenings) {
   }
   plan_ = nullptr;
   scheduler_.Apply(result_);
+  scheduler_.StepTook(took);
 }
 
 void PagedSystem::Answer(SequenceId id, std::vector<Happening>* happenings) {

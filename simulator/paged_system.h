@@ -25,7 +25,7 @@ class PagedSystem final : public ServingSystem {
   std::int64_t num_running() const override { return scheduler_.stats().num_running; }
   StepWork BeginStep(absl::Time now, std::vector<Happening>* happenings) override;
   MemoryUse memory() const override;
-  void EndStep(std::vector<Happening>* happenings) override;
+  void EndStep(absl::Duration took, std::vector<Happening>* happenings) override;
   Counters counters() const override;
 
   block_manager::BlockStats block_stats() const { return blocks_.stats(); }

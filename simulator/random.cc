@@ -14,6 +14,17 @@ constexpr std::uint32_t High(std::uint64_t value) {
   return static_cast<std::uint32_t>(value >> 32);
 }
 
+// Tokens [4 * quarter, 4 * quarter + 4) of a stream.
+std::array<std::uint32_t, 4> FourTokens(std::uint64_t stream, std::uint32_t branch,
+                                        std::int32_t quarter) {
+  return Philox4x32({static_cast<std::uint32_t>(quarter), 0, branch, 2},
+                    {Low(stream), High(stream)});
+}
+
+TokenId TokenOf(const std::array<std::uint32_t, 4>& words, std::int32_t position) {
+  return static_cast<TokenId>(words[static_cast<std::size_t>(position % 4)] >> 1);
+}
+
 }  // namespace
 
 double Uniform(std::uint64_t seed, RandomUse use, std::uint64_t index) {
@@ -35,12 +46,13 @@ void AppendStreamTokens(std::uint64_t stream, std::uint32_t branch, std::int32_t
                         std::int32_t count, std::vector<TokenId>* tokens) {
   std::array<std::uint32_t, 4> words{};
   for (std::int32_t i = first; i < first + count; ++i) {
-    if (i == first || i % 4 == 0) {
-      words = Philox4x32({static_cast<std::uint32_t>(i / 4), 0, branch, 2},
-                         {Low(stream), High(stream)});
-    }
-    tokens->push_back(static_cast<TokenId>(words[static_cast<std::size_t>(i % 4)] >> 1));
+    if (i == first || i % 4 == 0) words = FourTokens(stream, branch, i / 4);
+    tokens->push_back(TokenOf(words, i));
   }
+}
+
+TokenId StreamToken(std::uint64_t stream, std::uint32_t branch, std::int32_t position) {
+  return TokenOf(FourTokens(stream, branch, position / 4), position);
 }
 
 }  // namespace quire::simulator

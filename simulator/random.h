@@ -31,4 +31,7 @@ std::uint64_t TokenStreamId(std::uint64_t seed, RandomUse use, std::uint64_t ind
 void AppendStreamTokens(std::uint64_t stream, std::uint32_t branch, std::int32_t first,
                         std::int32_t count, std::vector<TokenId>* tokens);
 
+// Token `position` of the same.
+TokenId StreamToken(std::uint64_t stream, std::uint32_t branch, std::int32_t position);
+
 }  // namespace quire::simulator

@@ -23,9 +23,7 @@ TokenId Request::OutputToken(std::int32_t branch, std::int32_t position) const {
   if (branch == 0 && static_cast<std::size_t>(position) < output_ids.size()) {
     return output_ids[static_cast<std::size_t>(position)];
   }
-  std::vector<TokenId> token;
-  AppendStreamTokens(output_stream, static_cast<std::uint32_t>(branch), position, 1, &token);
-  return token.front();
+  return StreamToken(output_stream, static_cast<std::uint32_t>(branch), position);
 }
 
 }  // namespace quire::simulator

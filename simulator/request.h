@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -29,6 +30,7 @@ struct Request {
   std::vector<TokenId> prompt_ids = {};  // Instead of `prompt`, when the tokens are known.
   std::int32_t output_len = 1;           // Tokens of every branch's answer, exactly.
   std::int32_t num_branches = 1;
+  std::string session = {};  // Whose turn it is: leases its blocks for the next. Empty: nobody's.
   std::uint64_t output_stream = 0;
   std::vector<TokenId> output_ids = {};  // Instead of the row; of branch 0 only.
 

@@ -80,7 +80,7 @@ MemoryUse ReservationSystem::memory() const {
           .unshared = reserved_};
 }
 
-void ReservationSystem::EndStep(std::vector<Happening>* happenings) {
+void ReservationSystem::EndStep(absl::Duration /*took*/, std::vector<Happening>* happenings) {
   scheduled_ = 0;
   std::erase_if(running_, [&](Running& sequence) {
     sequence.num_computed += sequence.num_scheduled;

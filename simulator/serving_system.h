@@ -68,7 +68,8 @@ class ServingSystem {
   // Decides what the next step computes; empty if there is nothing to do. Appends what happened.
   virtual StepWork BeginStep(absl::Time now, std::vector<Happening>* happenings) = 0;
   virtual MemoryUse memory() const = 0;
-  virtual void EndStep(std::vector<Happening>* happenings) = 0;
+  // The step is over; it took that long.
+  virtual void EndStep(absl::Duration took, std::vector<Happening>* happenings) = 0;
 
   virtual Counters counters() const = 0;
 };

@@ -109,7 +109,8 @@ class Run {
  private:
   struct Replica {
     std::unique_ptr<ServingSystem> system;
-    bool steps = false;   // Computes now.
+    bool steps = false;  // Computes now.
+    absl::Duration step_took = {};
     bool listed = false;  // In idle_.
   };
   // Earliest first, then by number.
@@ -156,6 +157,7 @@ class Run {
     if (work.empty()) return;
     const absl::Duration took = std::max(options_.step_time.Of(work), absl::Nanoseconds(1));
     replica.steps = true;
+    replica.step_took = took;
     step_ends_.push({now_ + took, index});
     ++result_.num_steps;
     result_.busy_s += absl::ToDoubleSeconds(took);
@@ -185,7 +187,7 @@ class Run {
     Replica& replica = replicas_[At(index)];
     replica.steps = false;
     happenings_.clear();
-    replica.system->EndStep(&happenings_);
+    replica.system->EndStep(replica.step_took, &happenings_);
     Book(index);
     if (replica.system->has_work()) ListIdle(index);
   }

@@ -68,7 +68,7 @@ MemoryUse StaticBatchSystem::memory() const {
   return use;
 }
 
-void StaticBatchSystem::EndStep(std::vector<Happening>* happenings) {
+void StaticBatchSystem::EndStep(absl::Duration /*took*/, std::vector<Happening>* happenings) {
   computes_ = false;
   bool all_finished = true;
   for (Member& member : batch_) {

@@ -100,6 +100,7 @@ class TraceReader {
       if (!request->output_ids.empty()) {
         return fields.Error("output_ids", "needs \"prompt_ids\" in a session");
       }
+      request->session = session;
       std::vector<Segment>& text = sessions_[session];
       text = request->prompt;
       text.push_back({request->output_stream, 0, request->output_len});

@@ -123,7 +123,7 @@ MemoryUse VllmPolicySystem::memory() const {
           .unshared = stats.logical_blocks * stats.block_size};
 }
 
-void VllmPolicySystem::EndStep(std::vector<Happening>* happenings) {
+void VllmPolicySystem::EndStep(absl::Duration /*took*/, std::vector<Happening>* happenings) {
   blocks_.FinishCopies();
   copies_.clear();
   scheduled_tokens_ = 0;

@@ -37,7 +37,7 @@ class VllmPolicySystem final : public ServingSystem {
   std::int64_t num_running() const override { return std::ssize(running_); }
   StepWork BeginStep(absl::Time now, std::vector<Happening>* happenings) override;
   MemoryUse memory() const override;
-  void EndStep(std::vector<Happening>* happenings) override;
+  void EndStep(absl::Duration took, std::vector<Happening>* happenings) override;
   Counters counters() const override;
 
  private:

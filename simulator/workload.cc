@@ -65,6 +65,9 @@ class Generator {
     for (std::int32_t turn = 0; turn < options_.num_turns; ++turn) {
       const std::uint64_t place = Index(conversation) * Index(options_.num_turns) + Index(turn);
       Request request{.arrival = arrival, .num_branches = options_.num_branches};
+      if (options_.num_turns > 1 && options_.num_branches == 1) {
+        request.session = std::to_string(conversation);
+      }
       std::int32_t input = options_.input.At(Normal(options_.seed, RandomUse::kInputLength, place));
       request.output_len =
           options_.output.At(Normal(options_.seed, RandomUse::kOutputLength, place));

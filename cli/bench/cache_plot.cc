@@ -27,12 +27,12 @@ constexpr int kPanelHeight = kTitleHeight + kBarStep * static_cast<int>(kCacheMo
 struct Bar {
   double value = 0;
   double inner = 0;  // A part of it, drawn darker.
-  std::string text;
+  std::string text = {};
 };
 
 struct Panel {
   std::string title;
-  std::vector<Bar> bars;  // One per mode.
+  std::vector<Bar> bars = {};  // One per mode.
 };
 
 std::string Escaped(const std::string& text) {

@@ -7,6 +7,11 @@
 namespace quire::cli::bench {
 namespace {
 
+template <class Items>
+auto& At(Items& items, std::int32_t index) {
+  return items[static_cast<std::size_t>(index)];
+}
+
 class LoadRun {
  public:
   LoadRun(const LoadOptions& options, LoadTarget& target) : options_(options), target_(target) {
@@ -68,11 +73,6 @@ class LoadRun {
   }
 
  private:
-  template <class Items>
-  static auto& At(Items& items, std::int32_t index) {
-    return items[static_cast<std::size_t>(index)];
-  }
-
   const LoadOptions& options_;
   LoadTarget& target_;
   LoadResult result_;

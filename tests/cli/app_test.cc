@@ -50,6 +50,7 @@ TEST_F(AppTest, EveryCommandHasHelpWithExamples) {
                                                           {"perplexity"},
                                                           {"tokenize"},
                                                           {"plan"},
+                                                          {"simulate"},
                                                           {"model"},
                                                           {"model", "list"},
                                                           {"model", "fetch"},

@@ -51,14 +51,14 @@ std::vector<BenchRequest> TwoTurns() {
   return {{.prompt = {10, 20}, .output_len = 3}, {.prompt = {30}, .output_len = 2, .follows = 0}};
 }
 
-LoadResult Run(RequestTarget& target) {
+LoadResult RunAll(RequestTarget& target) {
   return RunLoad({.num_requests = 2, .follows = FollowsOf(TwoTurns())}, target, {});
 }
 
 TEST(RequestTarget, LaterTurnsSendTheWholeText) {
   Counter counter;
   RequestTarget target(counter.generate(), TwoTurns(), {});
-  const LoadResult load = Run(target);
+  const LoadResult load = RunAll(target);
   EXPECT_THAT(counter.sent, ElementsAre(ElementsAre(10, 20), ElementsAre(10, 20, 21, 22, 23, 30)));
   EXPECT_THAT(target.answers(), ElementsAre(ElementsAre(21, 22, 23), ElementsAre(31, 32)));
   EXPECT_EQ(load.records[1].prompt_tokens, 6);
@@ -70,7 +70,7 @@ TEST(RequestTarget, LaterTurnsSendTheWholeText) {
 TEST(RequestTarget, SessionsSendWhatIsNew) {
   Counter counter;
   RequestTarget target(counter.generate(), TwoTurns(), {.past = Past::kSession});
-  Run(target);
+  RunAll(target);
   EXPECT_THAT(counter.sent, ElementsAre(ElementsAre(10, 20), ElementsAre(30)));
   EXPECT_EQ(counter.messages[0].session_id(), counter.messages[1].session_id());
   EXPECT_NE(counter.messages[0].session_id(), "");
@@ -81,7 +81,7 @@ TEST(RequestTarget, SessionsSendWhatIsNew) {
 TEST(RequestTarget, WithoutACacheEveryTokenIsARequest) {
   Counter counter;
   RequestTarget target(counter.generate(), TwoTurns(), {.past = Past::kEveryToken});
-  const LoadResult load = Run(target);
+  const LoadResult load = RunAll(target);
   EXPECT_THAT(
       counter.sent,
       ElementsAre(ElementsAre(10, 20), ElementsAre(10, 20, 21), ElementsAre(10, 20, 21, 22),
@@ -98,7 +98,7 @@ TEST(RequestTarget, AFailureEndsTheConversation) {
   Counter counter;
   counter.fails_after = 0;
   RequestTarget target(counter.generate(), TwoTurns(), {.past = Past::kEveryToken});
-  const LoadResult load = Run(target);
+  const LoadResult load = RunAll(target);
   EXPECT_THAT(counter.sent, SizeIs(1));
   EXPECT_EQ(load.records[0].status.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(load.records[1].status.code(), absl::StatusCode::kAborted);

@@ -61,7 +61,8 @@ TEST(Workload, VariesLengthsWithinTheRange) {
   options.range_ratio = 0.5;
   std::size_t shortest = 1000;
   std::size_t longest = 0;
-  for (const BenchRequest& request : *MakeWorkload(options)) {
+  const auto requests = *MakeWorkload(options);
+  for (const BenchRequest& request : requests) {
     shortest = std::min(shortest, request.prompt.size());
     longest = std::max(longest, request.prompt.size());
     EXPECT_GE(request.output_len, 4);
@@ -76,7 +77,8 @@ TEST(Workload, VariesLengthsWithinTheRange) {
 TEST(Workload, FixedLengthsDoNotVary) {
   WorkloadOptions options = Options(WorkloadKind::kFixed);
   options.range_ratio = 0.5;
-  for (const BenchRequest& request : *MakeWorkload(options)) {
+  const auto requests = *MakeWorkload(options);
+  for (const BenchRequest& request : requests) {
     EXPECT_EQ(request.prompt.size(), 50U);
     EXPECT_EQ(request.output_len, 8);
   }
@@ -124,7 +126,8 @@ TEST(Workload, ShapedLengthsAreCutToTheContext) {
   options.num_prompts = 500;
   options.max_model_len = 128;
   std::size_t longest = 0;
-  for (const BenchRequest& request : *MakeWorkload(options)) {
+  const auto requests = *MakeWorkload(options);
+  for (const BenchRequest& request : requests) {
     longest =
         std::max(longest, request.prompt.size() + static_cast<std::size_t>(request.output_len));
   }
