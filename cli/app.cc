@@ -1,5 +1,7 @@
 #include "cli/app.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -42,15 +44,34 @@ void AddCommands(CLI::App& app, const CommandContext& context, Action* action) {
   AddModelCommand(app, context, action);
 }
 
-// "quire bench serve": the command whose help explains the fault.
-std::string ChosenCommand(const CLI::App& app) {
-  std::string name = "quire";
-  for (const CLI::App* at = &app; at != nullptr;) {
-    const auto chosen = at->get_subcommands();
-    at = chosen.empty() ? nullptr : chosen.front();
-    if (at != nullptr) name += " " + at->get_name();
+// The command whose help explains the fault: `quire`, `quire bench`, `quire bench serve`, ….
+const CLI::App& ChosenCommand(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : ChosenCommand(*chosen.front());
+}
+
+std::string FullName(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent == nullptr ? "" : FullName(*parent) + " ") + command.get_name();
+}
+
+// The library's message, or one in plain words where the library speaks of itself.
+std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unread = app.remaining(/*recurse=*/true);
+  const bool lacks_command =
+      error.get_name() == "RequiredError" && ChosenCommand(app).get_require_subcommand_min() > 0;
+  if (lacks_command && unread.empty()) return "needs a command";
+  if (lacks_command || (error.get_name() == "ExtrasError" && !unread.empty())) {
+    const std::string kind = unread[0].starts_with('-') ? "flag"
+                             : lacks_command            ? "command"
+                                                        : "argument";
+    return fmt::format("unknown {} \"{}\"", kind, unread[0]);
   }
-  return name;
+  const std::string message = error.what();
+  const std::string flag = message.substr(0, message.find(':'));
+  if (message.ends_with("missing")) return flag + " needs a value";
+  if (message.find(": At Most 1 ") != std::string::npos) return flag + " may be given only once";
+  return message;
 }
 
 ExitCode Run(std::vector<std::string> arguments, const CommandContext& context) {
@@ -69,8 +90,8 @@ ExitCode Run(std::vector<std::string> arguments, const CommandContext& context) 
     context.console.out.flush();
     return ExitCode::kOk;
   } catch (const CLI::ParseError& error) {
-    context.console.err << "error: " << error.what() << "\nTry: " << ChosenCommand(app) << " --help"
-                        << std::endl;
+    context.console.err << "error: " << UsageMessage(app, error)
+                        << "\nTry: " << FullName(ChosenCommand(app)) << " --help" << std::endl;
     return ExitCode::kUsage;
   }
   const ExitCode code = action();

@@ -37,6 +37,22 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
   return absl::OkStatus();
 }
 
+absl::Status CheckWritable(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return FailedPrecondition("cannot write {}: it is a folder", path);
+  }
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return FailedPrecondition("cannot write {}: {}", path, std::strerror(errno));
+}
+
+absl::StatusOr<InputFile> ReadInput(const std::string& path) {
+  const bool is_stdin = path == "-";
+  QUIRE_ASSIGN_OR_RETURN(std::string content, ReadFile(is_stdin ? "/dev/stdin" : path));
+  return InputFile{.name = is_stdin ? "stdin" : path, .content = std::move(content)};
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {

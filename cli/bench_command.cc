@@ -100,13 +100,20 @@ absl::StatusOr<std::unique_ptr<bench::RequestTarget>> MakeTarget(
 }
 
 // Requests like those of the test, but other ones, so that none of the test's prompts is cached.
-absl::Status WarmUp(server::Client& client, const BenchFlags& flags) {
+// Failures are told on `err`; the test then shows whether they matter.
+absl::Status WarmUp(server::Client& client, const BenchFlags& flags, std::ostream& err) {
   if (flags.num_warmups == 0) return absl::OkStatus();
   bench::WorkloadOptions workload = flags.workload;
   workload.num_prompts = flags.num_warmups;
   workload.seed = ~workload.seed;
   QUIRE_ASSIGN_OR_RETURN(const auto target, MakeTarget(client, flags, workload));
-  bench::RunLoad({.num_requests = workload.num_prompts, .max_concurrency = 4}, *target, {});
+  const auto report = bench::MakeReport(
+      {}, bench::RunLoad({.num_requests = workload.num_prompts, .max_concurrency = 4}, *target, {}),
+      {});
+  for (const auto& [code, failures] : report.errors) {
+    err << fmt::format("warning: {} of {} failed, first: {}: {}\n", failures.count,
+                       Counted(flags.num_warmups, "warm-up"), code, failures.first_message);
+  }
   return absl::OkStatus();
 }
 
@@ -117,7 +124,7 @@ absl::StatusOr<bench::BenchReport> RunBench(BenchFlags flags, const CommandConte
   QUIRE_ASSIGN_OR_RETURN(const auto model, client->GetModelInfo());
   flags.workload.vocab_size = model.vocab_size();
   flags.workload.max_model_len = model.max_model_len();
-  QUIRE_RETURN_IF_ERROR(WarmUp(*client, flags));
+  QUIRE_RETURN_IF_ERROR(WarmUp(*client, flags, context.console.err));
 
   bench::LoadOptions load{.num_requests = flags.workload.num_prompts,
                           .max_concurrency = flags.concurrency};
@@ -157,8 +164,8 @@ ExitCode BenchServe(BenchFlags flags, const CommandContext& context) {
     if (!written.ok()) return context.console.Fail(written);
   }
   if (report->failed <= flags.max_failed) return ExitCode::kOk;
-  return context.console.Fail(
-      Aborted("{} requests failed, --max-failed allows {}", report->failed, flags.max_failed));
+  return context.console.Fail(Aborted("{} failed, --max-failed allows {}",
+                                      Counted(report->failed, "request"), flags.max_failed));
 }
 
 // Requests here know nothing of each other, so there are no conversations.
@@ -194,13 +201,15 @@ void AddBenchCommand(CLI::App& app, const CommandContext& context, Action* actio
                   "answers have exactly the asked length (default)");
   AddInt(*serve, "--max-failed", &flags->max_failed, {0, 10'000'000},
          "more failed requests make the exit code 1");
-  serve->add_option("--output", flags->output, "also write the JSON there")->type_name("FILE");
+  AddOutputFile(*serve, "--output", &flags->output, "also write the JSON there");
   AddSwitch(*serve, "--json", &flags->json, "JSON on stdout, the table on stderr");
   serve->footer(
       "An open loop sends every request when it is due, whatever the server does, and measures\n"
       "from then. Percentiles are nearest-rank over all requests that succeeded; token counts are\n"
       "the server's. JSON keys are those of vllm bench serve, with peak_kv_blocks and "
-      "preemptions.\n\n"
+      "preemptions.\n"
+      "The same --seed sends the same prompts, which a server that has seen them finds in its\n"
+      "prefix cache: give another --seed to a second test of the same server.\n\n"
       "Examples:\n"
       "  quire bench serve --server 127.0.0.1:50051 --concurrency 16\n"
       "  quire bench serve --server 127.0.0.1:50051 --request-rate 4 --num-prompts 200 --json\n"

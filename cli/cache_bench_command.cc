@@ -82,7 +82,7 @@ void AddBenchCacheCommand(CLI::App& bench_app, const CommandContext& context, Ac
          "tokens that all prompts of the batch start with");
   AddInt(*cache, "--max-tokens", &options->max_tokens, {1, 1 << 20}, "tokens of every answer");
   bench::AddSeed(*cache, &options->seed, "of the prompts");
-  cache->add_option("--plot", flags->plot, "also write an SVG there")->type_name("FILE");
+  AddOutputFile(*cache, "--plot", &flags->plot, "also write an SVG there");
   AddSwitch(*cache, "--json", &flags->json, "one line per mode on stdout, the table on stderr");
   cache->footer(
       "Modes: no_cache (every token recomputes all before it), static (a request gets blocks for\n"

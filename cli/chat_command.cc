@@ -87,7 +87,6 @@ class Conversation {
 
   void Reset() {
     request_ = flags_.request;
-    request_.mutable_sampling()->set_n(1);
     request_.mutable_chat();
     if (flags_.session) request_.set_session_id(NewSessionId());
     if (!flags_.system.empty()) AddMessage("system", flags_.system);
@@ -104,7 +103,9 @@ class Conversation {
     const bool stopped = absl::IsCancelled(outcome.status);
     if (!outcome.status.ok() && !stopped) {
       request_.mutable_chat()->mutable_messages()->RemoveLast();
-      return outcome.status;
+      if (!absl::IsInvalidArgument(outcome.status) || !HasAnswers()) return outcome.status;
+      return InvalidArgument("{} (/reset starts a new conversation)",
+                             AsStd(outcome.status.message()));
     }
     AddMessage("assistant", answer.completions_size() > 0 ? answer.completions(0).text() : "");
     if (stopped) console_.err << "[stopped]" << std::endl;
@@ -112,6 +113,10 @@ class Conversation {
   }
 
  private:
+  bool HasAnswers() const {
+    const auto& messages = request_.chat().messages();
+    return !messages.empty() && messages.rbegin()->role() == "assistant";
+  }
   void AddMessage(const std::string& role, const std::string& content) {
     auto* message = request_.mutable_chat()->add_messages();
     message->set_role(role);
@@ -143,7 +148,7 @@ class Conversation {
   v1::GenerateRequest request_;
 };
 
-// Returns whether every turn was answered.
+// Returns whether every turn of the last conversation was answered.
 bool Talk(LineReader& reader, Conversation& conversation, const CommandContext& context) {
   const Console& console = context.console;
   const bool shows_prompt = console.err_is_terminal;
@@ -151,16 +156,19 @@ bool Talk(LineReader& reader, Conversation& conversation, const CommandContext& 
   if (shows_prompt) console.err << "Type a message; /help for more." << std::endl;
   while (true) {
     if (shows_prompt) console.err << "> " << std::flush;
-    const std::optional<std::string> line = reader.ReadLine();
-    if (!line || *line == "/exit") break;
-    if (line->find_first_not_of(" \t") == std::string::npos) continue;
-    if (*line == "/reset") {
+    const std::optional<std::string> typed = reader.ReadLine();
+    if (!typed) break;
+    const std::string line = WithoutEscapes(*typed);
+    if (line == "/exit") break;
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    if (line == "/reset") {
       conversation.Reset();
-    } else if (*line == "/help") {
+      good = true;
+    } else if (line == "/help") {
       console.err << kHelp;
-    } else if (line->starts_with("/")) {
-      console.err << "unknown command " << *line << "\n" << kHelp;
-    } else if (const absl::Status status = conversation.Say(*line); !status.ok()) {
+    } else if (line.starts_with("/")) {
+      console.err << "unknown command " << line << "\n" << kHelp;
+    } else if (const absl::Status status = conversation.Say(line); !status.ok()) {
       console.Fail(status);
       good = false;
     }
@@ -169,17 +177,19 @@ bool Talk(LineReader& reader, Conversation& conversation, const CommandContext& 
   return good;
 }
 
+absl::Status CheckFlags(const ChatFlags& flags, const Environment& environment) {
+  if (engine::text::FindInvalidUtf8(flags.system)) {
+    return InvalidArgument("--system is not valid UTF-8");
+  }
+  v1::GenerateRequest request = flags.request;
+  request.mutable_chat();
+  const absl::Status status = CheckRequest(request);
+  if (!status.ok()) return InvalidArgument("{}", AsFlag(AsStd(status.message())));
+  return CheckTargetFlags(flags.target, environment);
+}
+
 ExitCode Chat(const ChatFlags& flags, const CommandContext& context) {
-  if (flags.request.sampling().n() > 1) {
-    return context.console.Fail(InvalidArgument("--n: a conversation has one answer per turn"),
-                                ExitCode::kUsage);
-  }
-  if (flags.request.continue_session()) {
-    return context.console.Fail(
-        InvalidArgument("--continue-session: a conversation is always sent whole"),
-        ExitCode::kUsage);
-  }
-  const absl::Status wrong_flags = CheckTargetFlags(flags.target, context.environment);
+  const absl::Status wrong_flags = CheckFlags(flags, context.environment);
   if (!wrong_flags.ok()) return context.console.Fail(wrong_flags, ExitCode::kUsage);
   LineReader reader(STDIN_FILENO);
   Interrupts interrupts(&reader);
@@ -199,7 +209,10 @@ void AddChatCommand(CLI::App& app, const CommandContext& context, Action* action
   chat->add_option("--system", flags->system, "what the model is told first")->type_name("TEXT");
   auto* session = AddSwitch(*chat, "--session", &flags->session,
                             "the server keeps the conversation's blocks between its turns");
-  AddRequestFlags(*chat, &flags->request);
+  // A conversation has one answer per turn, shows its text and sends all messages.
+  AddRequestFlags(*chat, &flags->request,
+                  {"n", "logprobs", "prompt_logprobs", "detokenize", "continue_session",
+                   "parse_special", "add_special"});
   session->excludes(chat->get_option("--session-id"));
   AddTargetFlags(*chat, &flags->target);
   chat->footer(std::string("In the conversation:\n") + kHelp +

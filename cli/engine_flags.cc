@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMaxTokens = 1 << 24;
+constexpr const char* kGroup = "Model and engine";
 
 void AddPoolFlags(CLI::App& app, EngineFlags* flags, CLI::Option* model) {
   AddInt(app, "--block-size", &flags->host.block_size, {1, 256},
@@ -51,10 +52,10 @@ void AddSchedulerFlags(CLI::App& app, EngineFlags* flags, CLI::Option* model) {
   auto* scheduler = &flags->host.engine.scheduler;
   AddInt(app, "--max-num-seqs", &scheduler->max_num_seqs, {1, 65'536}, "sequences that run at once")
       ->needs(model);
-  AddInt(app, "--max-num-batched-tokens", &scheduler->max_num_batched_tokens, {1, 1 << 20},
+  AddInt(app, "--max-num-batched-tokens", &scheduler->max_num_batched_tokens, {1, kMaxTokens},
          "tokens of one step, at least max-num-seqs")
       ->needs(model);
-  AddOptionalInt(app, "--max-prefill-tokens", &flags->max_prefill_tokens, {1, 1 << 20},
+  AddOptionalInt(app, "--max-prefill-tokens", &flags->max_prefill_tokens, {1, kMaxTokens},
                  fmt::format("prefill tokens of a step that also decodes (default: {}, or the "
                              "budget of the step if that is less)",
                              scheduler->max_prefill_tokens))
@@ -77,12 +78,6 @@ void AddSchedulerFlags(CLI::App& app, EngineFlags* flags, CLI::Option* model) {
       ->needs(model);
   AddInt(app, "--max-in-flight-steps", &scheduler->max_in_flight_steps, {0, 1 << 20},
          "how many steps a request waits for a prefix that another one is computing")
-      ->needs(model);
-  AddInt(app, "--max-queued-requests", &flags->host.engine.max_queued_requests, {1, 1 << 20},
-         "further ones get RESOURCE_EXHAUSTED")
-      ->needs(model);
-  AddInt(app, "--max-logprobs", &flags->host.engine.max_logprobs, {-1, kMaxInt32},
-         "alternatives that a request may ask for; -1: no limit")
       ->needs(model);
 }
 
@@ -114,17 +109,33 @@ CLI::Option* AddEngineFlags(CLI::App& app, EngineFlags* flags) {
       ->needs(model);
   AddPoolFlags(app, flags, model);
   AddSchedulerFlags(app, flags, model);
-  app.add_option("--chat-template", flags->host.chat_template,
-                 "a built-in chat format instead of the model's own")
-      ->type_name("NAME")
-      ->needs(model);
   AddChoice<std::string>(app, "--backend", &flags->host.backend,
                          {{"cpu", "cpu"}, {"reference", "reference"}},
                          "reference is slow and simple")
       ->needs(model);
   const auto options = app.get_options();
-  for (std::size_t i = num_before; i < options.size(); ++i) options[i]->group("Model and engine");
+  for (std::size_t i = num_before; i < options.size(); ++i) options[i]->group(kGroup);
   return model;
+}
+
+void AddChatTemplateFlag(CLI::App& app, EngineFlags* flags) {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const std::string& name : engine::text::BuiltinChatTemplateNames()) {
+    names.emplace_back(name, name);
+  }
+  AddChoice<std::string>(app, "--chat-template", &flags->host.chat_template, std::move(names),
+                         "a built-in chat format instead of the model's own")
+      ->needs(app.get_option("--model"))
+      ->group(kGroup);
+}
+
+void AddServerLimitFlags(CLI::App& app, EngineFlags* flags) {
+  AddInt(app, "--max-queued-requests", &flags->host.engine.max_queued_requests, {1, 1 << 20},
+         "further ones get RESOURCE_EXHAUSTED")
+      ->group(kGroup);
+  AddInt(app, "--max-logprobs", &flags->host.engine.max_logprobs, {-1, kMaxInt32},
+         "alternatives that a request may ask for; -1: no limit")
+      ->group(kGroup);
 }
 
 absl::StatusOr<engine::HostOptions> MakeHostOptions(const EngineFlags& flags,
@@ -162,12 +173,12 @@ absl::StatusOr<std::unique_ptr<engine::EngineHost>> StartHost(const EngineFlags&
                                                               const CommandContext& context) {
   QUIRE_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model, context));
   Progress bar(context.console, FormatBytes);
-  QUIRE_ASSIGN_OR_RETURN(
-      auto host,
-      engine::StartEngine(options, sink,
-                          [&bar](const std::string& stage, std::int64_t done, std::int64_t total) {
-                            if (total > 1) bar.Update(stage, done, total);
-                          }));
+  auto started = engine::StartEngine(
+      options, sink, [&bar](const std::string& stage, std::int64_t done, std::int64_t total) {
+        if (total > 1) bar.Update(stage, done, total);
+      });
+  if (!started.ok()) return WithFetchHint(started.status(), options.model_path, context);
+  auto host = *std::move(started);
   for (const std::string& warning : host->report.warnings)
     spdlog::warn("{}", server::PrintableMessage(warning));
   return host;

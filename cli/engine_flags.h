@@ -28,6 +28,10 @@ struct EngineFlags {
 
 // Returns the option --model; every other flag needs it.
 CLI::Option* AddEngineFlags(CLI::App& app, EngineFlags* flags);
+// --chat-template, for commands that take messages. REQUIRES: AddEngineFlags.
+void AddChatTemplateFlag(CLI::App& app, EngineFlags* flags);
+// What a server refuses; a model in one's own process has no such limits.
+void AddServerLimitFlags(CLI::App& app, EngineFlags* flags);
 
 // What the flags (and QUIRE_ISA) come to, checked as far as that is possible without the model.
 // INVALID_ARGUMENT naming the flag and what is allowed.

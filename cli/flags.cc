@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "cli/atomic_file.h"
 
 namespace quire::cli {
 namespace {
@@ -73,6 +74,17 @@ CLI::Option* AddOptionalBytes(CLI::App& app, const std::string& name,
         return InvalidArgument("must be at least {} bytes, got \"{}\"", min_bytes, text);
       },
       [bytes](std::int64_t parsed) { *bytes = parsed; }, help, "SIZE");
+}
+
+CLI::Option* AddOutputFile(CLI::App& app, const std::string& name, std::string* path,
+                           const std::string& help) {
+  return AddParsed<std::string>(
+      app, name,
+      [](const std::string& text) -> absl::StatusOr<std::string> {
+        QUIRE_RETURN_IF_ERROR(CheckWritable(text));
+        return text;
+      },
+      [path](std::string text) { *path = std::move(text); }, help, "FILE");
 }
 
 CLI::Option* AddSeconds(CLI::App& app, const std::string& name, absl::Duration* value,

@@ -63,6 +63,9 @@ CLI::Option* AddServer(CLI::App& app, std::string* target, const std::string& he
 CLI::Option* AddOptionalBytes(CLI::App& app, const std::string& name,
                               std::optional<std::int64_t>* bytes, std::int64_t min_bytes,
                               const std::string& help);
+// A file that is written when the work is done. Refused at once when its folder does not allow it.
+CLI::Option* AddOutputFile(CLI::App& app, const std::string& name, std::string* path,
+                           const std::string& help);
 // Seconds, fractions allowed, at least 0.
 CLI::Option* AddSeconds(CLI::App& app, const std::string& name, absl::Duration* value,
                         const std::string& help);

@@ -34,28 +34,38 @@ struct GenerateFlags {
   bool json = false;
 };
 
-// The requests, and for each its line in the input file (0 for the only one).
+// The requests, and where each comes from.
 struct Batch {
+  std::string file_name;  // Empty: the only one comes from flags.
   std::vector<v1::GenerateRequest> requests;
-  std::vector<int> lines;
+  std::vector<int> lines;  // In the file, from 0; 0 for the only one.
 };
 
-absl::StatusOr<Batch> MakeBatch(const GenerateFlags& flags) {
-  const int num_sources =
-      flags.prompt.has_value() + flags.prompt_ids.has_value() + !flags.input.empty();
-  if (num_sources != 1) {
-    return InvalidArgument("needs exactly one of --prompt, --prompt-ids and --input");
+// Asks for what only --json shows.
+bool NeedsJson(const v1::SamplingParams& sampling) {
+  return sampling.has_logprobs() || sampling.has_prompt_logprobs() ||
+         (sampling.has_detokenize() && !sampling.detokenize());
+}
+
+absl::StatusOr<Batch> BatchFromFile(const GenerateFlags& flags) {
+  QUIRE_ASSIGN_OR_RETURN(const InputFile input, ReadInput(flags.input));
+  QUIRE_ASSIGN_OR_RETURN(auto lines, ParseRequestLines(input.content, input.name, flags.request));
+  if (!flags.request.request_id().empty() && lines.size() > 1) {
+    return InvalidArgument("--request-id names one request, {} has {}", input.name, lines.size());
   }
-  Batch batch;
-  if (!flags.input.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(const std::string content, ReadFile(flags.input));
-    QUIRE_ASSIGN_OR_RETURN(auto lines, ParseRequestLines(content, flags.input, flags.request));
-    for (RequestLine& line : lines) {
-      batch.requests.push_back(std::move(line.request));
-      batch.lines.push_back(line.line);
+  Batch batch{.file_name = input.name, .requests = {}, .lines = {}};
+  for (RequestLine& line : lines) {
+    if (!flags.json && NeedsJson(line.request.sampling())) {
+      return InvalidArgument("{}:{}: logprobs, prompt_logprobs and detokenize false need --json",
+                             input.name, line.line + 1);
     }
-    return batch;
+    batch.requests.push_back(std::move(line.request));
+    batch.lines.push_back(line.line);
   }
+  return batch;
+}
+
+absl::StatusOr<v1::GenerateRequest> RequestFromFlags(const GenerateFlags& flags) {
   v1::GenerateRequest request = flags.request;
   if (flags.prompt) {
     if (const auto at = engine::text::FindInvalidUtf8(*flags.prompt)) {
@@ -69,9 +79,26 @@ absl::StatusOr<Batch> MakeBatch(const GenerateFlags& flags) {
     auto* ids = request.mutable_token_ids()->mutable_ids();
     ids->Assign(flags.prompt_ids->begin(), flags.prompt_ids->end());
   }
-  batch.requests.push_back(std::move(request));
-  batch.lines.push_back(0);
-  return batch;
+  const absl::Status status = CheckRequest(request);
+  if (!status.ok()) return InvalidArgument("{}", AsFlag(AsStd(status.message())));
+  return request;
+}
+
+absl::StatusOr<Batch> MakeBatch(const GenerateFlags& flags) {
+  const int num_sources =
+      flags.prompt.has_value() + flags.prompt_ids.has_value() + !flags.input.empty();
+  if (num_sources != 1) {
+    return InvalidArgument("needs exactly one of --prompt, --prompt-ids and --input");
+  }
+  if (!flags.json && NeedsJson(flags.request.sampling())) {
+    return InvalidArgument("--logprobs, --prompt-logprobs and --no-detokenize need --json");
+  }
+  if (flags.timeout <= absl::ZeroDuration()) {
+    return InvalidArgument("--timeout must be above 0 seconds");
+  }
+  if (!flags.input.empty()) return BatchFromFile(flags);
+  QUIRE_ASSIGN_OR_RETURN(v1::GenerateRequest request, RequestFromFlags(flags));
+  return Batch{.file_name = "", .requests = {std::move(request)}, .lines = {0}};
 }
 
 // Prints answers in the order of the requests, errors as they are met.
@@ -79,6 +106,7 @@ class AnswerPrinter {
  public:
   AnswerPrinter(const GenerateFlags& flags, const Batch& batch, const CommandContext& context)
       : json_(flags.json),
+        timeout_(flags.timeout),
         streams_(!flags.json && batch.requests.size() == 1 &&
                  batch.requests.front().sampling().n() <= 1),
         batch_(batch),
@@ -102,7 +130,7 @@ class AnswerPrinter {
     bar_.Clear();
     if (streams_ && (text_began_ || result.outcome.status.ok())) console_.out << std::endl;
     if (!result.outcome.status.ok()) {
-      PrintError(batch_.lines[index], result);
+      PrintError(batch_.lines[index], result.outcome.status);
       return;
     }
     for (const v1::Completion& completion : result.answer.completions()) {
@@ -117,16 +145,25 @@ class AnswerPrinter {
   }
 
  private:
-  void PrintError(int line, const RequestResult& result) {
+  // "in.jsonl:3"; nothing for the only request.
+  std::string Place(int line) const {
+    return batch_.file_name.empty() ? "" : fmt::format("{}:{}", batch_.file_name, line + 1);
+  }
+  void PrintError(int line, const absl::Status& status) {
     failed_ = true;
-    const absl::Status& status = result.outcome.status;
-    console_.err << fmt::format("error: request {}: {}: {}", line,
-                                absl::StatusCodeToString(status.code()), AsStd(status.message()))
+    const std::string place = Place(line);
+    const std::string message =
+        absl::IsDeadlineExceeded(status)
+            ? fmt::format("not answered within {} (--timeout)", absl::FormatDuration(timeout_))
+            : std::string(status.message());
+    console_.err << fmt::format("error: {}{}{}: {}", place, place.empty() ? "" : ": ",
+                                absl::StatusCodeToString(status.code()), message)
                  << std::endl;
   }
   void PrintText(int line, const v1::Completion& completion) {
-    console_.out << fmt::format("--- request {}, answer {}: {} tokens, {}\n", line,
-                                completion.index(), completion.token_ids_size(),
+    const std::string place = Place(line);
+    console_.out << fmt::format("--- {}{}answer {}: {}, {}\n", place, place.empty() ? "" : ", ",
+                                completion.index(), Counted(completion.token_ids_size(), "token"),
                                 completion.finished().finish_reason() == v1::FINISH_REASON_STOP
                                     ? "stop"
                                     : "length")
@@ -134,6 +171,7 @@ class AnswerPrinter {
   }
 
   const bool json_;
+  const absl::Duration timeout_;
   const bool streams_;  // The only answer is printed as it comes.
   const Batch& batch_;
   const Console& console_;
@@ -147,6 +185,10 @@ ExitCode Generate(const GenerateFlags& flags, const CommandContext& context) {
   if (!batch.ok()) return context.console.Fail(batch.status(), ExitCode::kUsage);
   const absl::Status wrong_flags = CheckTargetFlags(flags.target, context.environment);
   if (!wrong_flags.ok()) return context.console.Fail(wrong_flags, ExitCode::kUsage);
+  if (batch->requests.empty()) {
+    context.console.err << batch->file_name << " has no requests" << std::endl;
+    return ExitCode::kOk;
+  }
   const auto target = OpenTarget(flags.target, context);
   if (!target.ok()) return context.console.Fail(target.status());
   RunnerOptions options;
@@ -179,8 +221,10 @@ void AddGenerateCommand(CLI::App& app, const CommandContext& context, Action* ac
       [flags](std::vector<TokenId> ids) { flags->prompt_ids = std::move(ids); },
       "the prompt as token ids", "ID,ID,…");
   generate
-      ->add_option("--input", flags->input,
-                   "lines of {\"prompt\" | \"prompt_ids\" | \"messages\", and any request field}")
+      ->add_option(
+          "--input", flags->input,
+          "lines of {\"prompt\" | \"prompt_ids\" | \"messages\", and any request field}; -: "
+          "standard input")
       ->type_name("FILE");
   AddInt(*generate, "--concurrency", &flags->concurrency, {0, 1 << 20},
          "requests in flight at most; 0: all at once");

@@ -103,8 +103,8 @@ void PrintTable(const ServerFacts& facts, std::ostream& out) {
                                      FormatCount(server.max_model_len()))});
   table.AddRow({"weights",
                 fmt::format("{}, {}", model.weight_format(), FormatBytes(server.weight_bytes()))});
-  table.AddRow({"kernels", fmt::format("{} {}, {} threads", server.backend(), server.isa(),
-                                       server.threads())});
+  table.AddRow({"kernels", fmt::format("{} {}, {}", server.backend(), server.isa(),
+                                       Counted(server.threads(), "thread"))});
   table.AddRow({"KV pool", fmt::format("{} blocks of {} tokens, {}, {}",
                                        FormatCount(server.num_blocks()), server.block_size(),
                                        model.kv_cache_dtype(), FormatBytes(server.kv_bytes()))});

@@ -12,6 +12,23 @@
 
 namespace quire::cli {
 
+std::string WithoutEscapes(std::string_view line) {
+  std::string text;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    if (line.substr(at).starts_with("\x1b[")) {
+      // ECMA-48: parameters and intermediates are below '@', the final byte is not.
+      at += 2;
+      while (at < line.size() && line[at] >= ' ' && line[at] < '@') ++at;
+    } else if (line.substr(at).starts_with("\x1bO")) {
+      at += 2;
+    } else if (line[at] == '\t' ||
+               (static_cast<unsigned char>(line[at]) >= ' ' && line[at] != '\x7f')) {
+      text.push_back(line[at]);
+    }
+  }
+  return text;
+}
+
 LineReader::LineReader(int input_fd)
     : input_fd_(input_fd), interrupt_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   QUIRE_CHECK(interrupt_fd_ >= 0);

@@ -3,8 +3,13 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace quire::cli {
+
+// `line` without the escape sequences that a terminal sends for arrow and function keys, and
+// without control characters but tabs.
+std::string WithoutEscapes(std::string_view line);
 
 // Thread: ReadLine on one, Interrupt on any.
 class LineReader {

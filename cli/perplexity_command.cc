@@ -12,6 +12,7 @@
 #include "cli/request_runner.h"
 #include "cli/target.h"
 #include "cli/tokenizer_files.h"
+#include "engine/text/utf8.h"
 
 namespace quire::cli {
 namespace {
@@ -27,9 +28,11 @@ struct PerplexityFlags {
 };
 
 absl::StatusOr<std::vector<TokenId>> TokensOf(const std::string& model_path,
-                                              const std::string& file, const std::string& text) {
-  QUIRE_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(model_path));
-  auto ids = tokenizer->Encode(text, {.parse_special = false, .add_special = false});
+                                              const std::string& file, const std::string& text,
+                                              const CommandContext& context) {
+  const auto tokenizer = OpenTokenizer(model_path);
+  if (!tokenizer.ok()) return WithFetchHint(tokenizer.status(), model_path, context);
+  auto ids = (*tokenizer)->Encode(text, {.parse_special = false, .add_special = false});
   if (!ids.ok()) return InvalidArgument("{}: {}", file, AsStd(ids.status().message()));
   if (ids->size() < 2) return InvalidArgument("{}: needs at least two tokens", file);
   return ids;
@@ -40,7 +43,7 @@ absl::StatusOr<PerplexitySum> Measure(const PerplexityFlags& flags, const std::s
   EngineFlags engine = flags.engine;
   QUIRE_ASSIGN_OR_RETURN(engine.model.model, ResolveModel(flags.engine.model, context));
   QUIRE_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
-                         TokensOf(engine.model.model, flags.file, text));
+                         TokensOf(engine.model.model, flags.file, text, context));
   QUIRE_ASSIGN_OR_RETURN(const auto target, OpenLocalTarget(engine, context));
   const auto requests = WindowRequests(ids, static_cast<std::size_t>(flags.context));
 
@@ -64,11 +67,19 @@ absl::StatusOr<PerplexitySum> Measure(const PerplexityFlags& flags, const std::s
   return sum;
 }
 
+absl::Status CheckText(const std::string& file, const std::string& text) {
+  if (text.empty()) return InvalidArgument("{} is empty", file);
+  const auto at = engine::text::FindInvalidUtf8(text);
+  return at ? InvalidArgument("{} is not valid UTF-8 at byte {}", file, *at) : absl::OkStatus();
+}
+
 ExitCode Perplexity(const PerplexityFlags& flags, const CommandContext& context) {
   const auto options = MakeHostOptions(flags.engine, context.environment);
   if (!options.ok()) return context.console.Fail(options.status(), ExitCode::kUsage);
   const auto text = ReadFile(flags.file);
   if (!text.ok()) return context.console.Fail(text.status(), ExitCode::kUsage);
+  const absl::Status valid = CheckText(flags.file, *text);
+  if (!valid.ok()) return context.console.Fail(valid, ExitCode::kUsage);
   const auto sum = Measure(flags, *text, context);
   if (!sum.ok()) return context.console.Fail(sum.status());
   if (flags.json) {
@@ -79,8 +90,8 @@ ExitCode Perplexity(const PerplexityFlags& flags, const CommandContext& context)
                         << std::endl;
   } else {
     context.console.out << fmt::format(
-        "perplexity {:.4f} (mean NLL {:.6f} nats over {} predicted tokens, windows of {})\n",
-        sum->perplexity(), sum->mean_nll(), FormatCount(sum->predicted()), flags.context);
+        "perplexity {:.4f} (mean NLL {:.6f} nats over {}, windows of {})\n", sum->perplexity(),
+        sum->mean_nll(), Counted(sum->predicted(), "predicted token"), flags.context);
   }
   return ExitCode::kOk;
 }

@@ -50,9 +50,10 @@ void SetDimensions(std::int64_t layers, std::int64_t kv_heads, std::int64_t head
 absl::StatusOr<Subject> FromModel(const PlanFlags& flags, const CommandContext& context,
                                   Subject subject) {
   QUIRE_ASSIGN_OR_RETURN(const std::string path, ResolveModel(flags.model, context));
-  QUIRE_ASSIGN_OR_RETURN(const auto files, engine::model::OpenModel(path));
-  const auto& config = files->config();
-  subject.name = files->name();
+  const auto files = engine::model::OpenModel(path);
+  if (!files.ok()) return WithFetchHint(files.status(), path, context);
+  const auto& config = (*files)->config();
+  subject.name = (*files)->name();
   subject.num_parameters = static_cast<double>(config.num_parameters);
   SetDimensions(config.num_layers, config.num_kv_heads, config.head_dim, &subject.geometry);
   return subject;
@@ -136,7 +137,7 @@ void PrintTable(const PlanFlags& flags, const Subject& subject, const KvPlan& pl
   table.AddRow({fmt::format("per block of {}", flags.block_size), BytesText(plan.bytes_per_block)});
   table.AddRow({fmt::format("{} tokens x {}", FormatCount(flags.tokens), FormatCount(flags.batch)),
                 BytesText(plan.total_bytes)});
-  table.AddRow({"in blocks", fmt::format("{} blocks, {}", FormatCount(plan.num_blocks),
+  table.AddRow({"in blocks", fmt::format("{}, {}", Counted(plan.num_blocks, "block"),
                                          BytesText(plan.pool_bytes))});
   if (subject.num_parameters > 0) {
     const double weight_bytes = 2 * subject.num_parameters;
@@ -148,9 +149,9 @@ void PrintTable(const PlanFlags& flags, const Subject& subject, const KvPlan& pl
   if (flags.memory_bytes) {
     const std::int64_t blocks = *flags.memory_bytes / plan.bytes_per_block;
     table.AddRow({fmt::format("in {}", FormatBytes(*flags.memory_bytes)),
-                  fmt::format("{} blocks, {} tokens, {} such sequences", FormatCount(blocks),
-                              FormatCount(blocks * flags.block_size),
-                              FormatCount(blocks / plan.blocks_per_sequence))});
+                  fmt::format("{}, {}, {}", Counted(blocks, "block"),
+                              Counted(blocks * flags.block_size, "token"),
+                              Counted(blocks / plan.blocks_per_sequence, "such sequence"))});
   }
   table.Print(out);
 }

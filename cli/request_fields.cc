@@ -10,7 +10,9 @@
 
 #include "base/status.h"
 #include "cli/units.h"
+#include "engine/intake.h"
 #include "engine/text/utf8.h"
+#include "server/convert.h"
 
 namespace quire::cli {
 namespace {
@@ -29,14 +31,14 @@ constexpr FieldHelp kHelp[] = {
     {"top_k", "keep this many of the likeliest tokens; 0: all"},
     {"min_p", "keep tokens at least this likely relative to the best, 0 to 1"},
     {"seed", "of the random numbers; unset: drawn and reported"},
-    {"n", "answers per prompt"},
+    {"n", "answers per prompt; more than one need a temperature above 0"},
     {"presence_penalty", "-2 to 2"},
     {"frequency_penalty", "-2 to 2"},
     {"repetition_penalty", "above 0; 1 is none"},
     {"logit_bias", "added to a token's logit; may be repeated"},
     {"allowed_token_ids", "only these tokens may come"},
     {"bad_words", "a text that must not come; may be repeated"},
-    {"max_tokens", "of the answer; unset: to the end of the context"},
+    {"max_tokens", "of the answer, cut to what the context holds; unset: all of that"},
     {"min_tokens", "no end of sequence before this many"},
     {"ignore_eos", "go on after the model's end of sequence"},
     {"stop", "a text that ends the answer; may be repeated"},
@@ -290,9 +292,23 @@ absl::Status SetField(const std::string& name, const json& value, v1::GenerateRe
   return InvalidArgument("{}: {}", name, AsStd(status.message()));
 }
 
-void AddRequestFlags(CLI::App& app, v1::GenerateRequest* request) {
+absl::Status CheckRequest(const v1::GenerateRequest& request) {
+  QUIRE_ASSIGN_OR_RETURN(const engine::GenerationRequest converted,
+                         server::ToEngine(request, request.model(), absl::InfiniteFuture()));
+  return engine::Intake::CheckFields(converted, converted.sampling,
+                                     std::numeric_limits<std::int32_t>::max());
+}
+
+std::string AsFlag(std::string_view message) {
+  const std::size_t end = std::min(message.find_first_of(" ["), message.size());
+  return fmt::format("--{}{}", Kebab(std::string(message.substr(0, end))), message.substr(end));
+}
+
+void AddRequestFlags(CLI::App& app, v1::GenerateRequest* request,
+                     const std::set<std::string>& without) {
   for (const auto* field : AllFields()) {
     if (field->name() == "model") continue;  // --model names the files.
+    if (without.contains(field->name())) continue;
     const std::string flag = "--" + Kebab(field->name());
     const std::string help(RequestFieldHelp(field->name()));
     CLI::Option* option = nullptr;

@@ -97,7 +97,7 @@ absl::Status FillRequest(const json& object, v1::GenerateRequest* request) {
   for (const auto& [key, value] : object.items()) {
     if (!is_prompt(key)) QUIRE_RETURN_IF_ERROR(SetField(key, value, request));
   }
-  return absl::OkStatus();
+  return CheckRequest(*request);
 }
 
 }  // namespace

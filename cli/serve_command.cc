@@ -113,8 +113,8 @@ void PrintStartUp(const engine::EngineHost& host, const ServeFlags& flags,
                             FormatCount(report.num_blocks), report.block_size, report.kv_dtype,
                             FormatBytes(report.kv_bytes), FormatBytes(report.kv_bytes_per_token))});
   table.AddRow({"activations", FormatBytes(report.activation_bytes)});
-  table.AddRow({"kernels", fmt::format("{} {}, {} thread{}", report.backend, report.isa,
-                                       report.threads, report.threads == 1 ? "" : "s")});
+  table.AddRow({"kernels", fmt::format("{} {}, {}", report.backend, report.isa,
+                                       Counted(report.threads, "thread"))});
   table.AddRow({"chat", report.chat_template.empty() ? "no template" : report.chat_template});
   table.AddRow({"start-up", StageText(report)});
   table.AddRow({"gRPC", HostPort(flags.server.host, server.grpc_port())});
@@ -210,6 +210,8 @@ void AddServeCommand(CLI::App& app, const CommandContext& context, Action* actio
   auto flags = std::make_shared<ServeFlags>();
   auto* serve = app.add_subcommand("serve", "Serve a model over gRPC");
   AddEngineFlags(*serve, &flags->engine)->required();
+  AddChatTemplateFlag(*serve, &flags->engine);
+  AddServerLimitFlags(*serve, &flags->engine);
   serve->add_option("--host", flags->server.host, "address to listen on")->capture_default_str();
   AddInt(*serve, "--port", &flags->server.port, {0, 65'535}, "gRPC port; 0 picks a free one");
   auto* http_port = AddInt(*serve, "--http-port", &flags->http_port, {0, 65'535},
@@ -221,10 +223,8 @@ void AddServeCommand(CLI::App& app, const CommandContext& context, Action* actio
       ->add_option("--served-model-name", flags->served_model_name,
                    "name of the model for clients (default: its own)")
       ->type_name("NAME");
-  serve
-      ->add_option("--ready-file", flags->ready_file,
-                   "gets {\"grpc_port\", \"http_port\", \"pid\"} when the server is ready")
-      ->type_name("FILE");
+  AddOutputFile(*serve, "--ready-file", &flags->ready_file,
+                "gets {\"grpc_port\", \"http_port\", \"pid\"} when the server is ready");
   AddSeconds(*serve, "--drain-timeout", &flags->drain_timeout,
              "how long running requests may go on after a signal")
       ->default_str("30");

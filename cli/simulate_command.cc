@@ -343,8 +343,7 @@ void AddSimulateCommand(CLI::App& app, const CommandContext& context, Action* ac
   AddWorkloadFlags(*simulate, flags.get());
   AddSystemFlags(*simulate, flags.get());
   AddStepTimeFlags(*simulate, flags.get());
-  simulate->add_option("--report", flags->report, "also write an HTML page with plots")
-      ->type_name("FILE");
+  AddOutputFile(*simulate, "--report", &flags->report, "also write an HTML page with plots");
   simulate->add_option("--python", flags->python, "the interpreter that has matplotlib")
       ->type_name("PROGRAM")
       ->capture_default_str();

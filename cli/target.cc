@@ -26,6 +26,7 @@ void AddTargetFlags(CLI::App& app, TargetFlags* flags) {
   auto* server = AddServer(app, &flags->server,
                            "a running quire serve; else --model runs one in this process");
   AddEngineFlags(app, &flags->engine)->excludes(server);
+  AddChatTemplateFlag(app, &flags->engine);
 }
 
 absl::Status CheckTargetFlags(const TargetFlags& flags, const Environment& environment) {

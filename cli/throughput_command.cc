@@ -62,7 +62,7 @@ ExitCode Throughput(ThroughputFlags flags, const CommandContext& context) {
     if (!written.ok()) return context.console.Fail(written);
   }
   if (outcome->report.failed == 0) return ExitCode::kOk;
-  return context.console.Fail(Aborted("{} requests failed", outcome->report.failed));
+  return context.console.Fail(Aborted("{} failed", Counted(outcome->report.failed, "request")));
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ void AddBenchThroughputCommand(CLI::App& bench_app, const CommandContext& contex
          "requests in flight; 0: all at once");
   throughput->add_flag("--ignore-eos,!--no-ignore-eos", flags->ignore_eos,
                        "answers have exactly the asked length (default)");
-  throughput->add_option("--output", flags->output, "also write the JSON there")->type_name("FILE");
+  AddOutputFile(*throughput, "--output", &flags->output, "also write the JSON there");
   AddSwitch(*throughput, "--json", &flags->json, "JSON on stdout, the table on stderr");
   throughput->footer(
       "random, fixed, shared-prefix: --input-len and --output-len tokens. lognormal: so many on\n"

@@ -12,6 +12,7 @@
 #include "cli/request_file.h"
 #include "cli/tokenizer_files.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/utf8.h"
 
 namespace quire::cli {
 namespace {
@@ -28,9 +29,14 @@ struct TokenizeFlags {
 };
 
 absl::StatusOr<std::vector<std::string>> Texts(const TokenizeFlags& flags) {
-  if (flags.has_text) return std::vector<std::string>{flags.text};
-  QUIRE_ASSIGN_OR_RETURN(const std::string content, ReadFile(flags.input));
-  return ParseTextLines(content, flags.input);
+  if (flags.has_text) {
+    if (const auto at = text::FindInvalidUtf8(flags.text)) {
+      return InvalidArgument("TEXT is not valid UTF-8 at byte {}", *at);
+    }
+    return std::vector<std::string>{flags.text};
+  }
+  QUIRE_ASSIGN_OR_RETURN(const InputFile input, ReadInput(flags.input));
+  return ParseTextLines(input.content, input.name);
 }
 
 ExitCode Tokenize(const TokenizeFlags& flags, const CommandContext& context) {
@@ -40,10 +46,11 @@ ExitCode Tokenize(const TokenizeFlags& flags, const CommandContext& context) {
   }
   const auto texts = Texts(flags);
   if (!texts.ok()) return console.Fail(texts.status(), ExitCode::kUsage);
+  if (texts->empty()) console.err << "no texts" << std::endl;
   const auto path = ResolveModel(flags.model, context);
   if (!path.ok()) return console.Fail(path.status());
   const auto tokenizer = OpenTokenizer(*path);
-  if (!tokenizer.ok()) return console.Fail(tokenizer.status());
+  if (!tokenizer.ok()) return console.Fail(WithFetchHint(tokenizer.status(), *path, context));
   for (std::size_t i = 0; i < texts->size(); ++i) {
     const auto ids = (*tokenizer)->Encode((*texts)[i], flags.encode);
     if (!ids.ok()) {
@@ -71,7 +78,7 @@ void AddTokenizeCommand(CLI::App& app, const CommandContext& context, Action* ac
         flags->has_text = true;
       },
       "the text");
-  tokenize->add_option("--input", flags->input, "lines of {\"text\": …} instead")
+  tokenize->add_option("--input", flags->input, "lines of {\"text\": …} instead; -: standard input")
       ->type_name("FILE");
   AddSwitch(*tokenize, "--parse-special", &flags->encode.parse_special,
             "control tokens in the text become control tokens (else they are plain text)");

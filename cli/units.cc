@@ -108,6 +108,10 @@ std::string FormatCount(std::int64_t count) {
   return grouped;
 }
 
+std::string Counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", FormatCount(count), noun, count == 1 ? "" : "s");
+}
+
 std::string DurationText(absl::Duration duration) {
   const double seconds = absl::ToDoubleSeconds(duration);
   if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);

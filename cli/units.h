@@ -26,8 +26,10 @@ absl::StatusOr<std::int64_t> ParseBytes(std::string_view text);
 // "1,2,3", blanks around the numbers allowed. Empty text is an empty list.
 absl::StatusOr<std::vector<TokenId>> ParseTokenIds(std::string_view text);
 
-std::string FormatBytes(std::int64_t bytes);        // "93.8 MiB"; exact below 1 KiB.
-std::string FormatCount(std::int64_t count);        // "1,048,576"
+std::string FormatBytes(std::int64_t bytes);  // "93.8 MiB"; exact below 1 KiB.
+std::string FormatCount(std::int64_t count);  // "1,048,576"
+// "1 request", "2,000 requests": `noun` is the singular of a regular plural.
+std::string Counted(std::int64_t count, std::string_view noun);
 std::string DurationText(absl::Duration duration);  // "12.3 ms", "4.56 s", "2 min 05 s"
 
 }  // namespace quire::cli

@@ -65,10 +65,10 @@ absl::Status EngineOptions::Validate() const {
   if (max_n < 1) return InvalidArgument("max_n must be at least 1, got {}", max_n);
   // Written so that NaN is refused.
   if (!(session_cache_share >= 0 && session_cache_share <= 1)) {
-    return InvalidArgument("session-cache-share must be in [0, 1], got {}", session_cache_share);
+    return InvalidArgument("--session-cache-share must be in [0, 1], got {}", session_cache_share);
   }
   if (session_ttl <= absl::ZeroDuration()) {
-    return InvalidArgument("session-ttl must be above 0, got {}",
+    return InvalidArgument("--session-ttl must be above 0, got {}",
                            absl::FormatDuration(session_ttl));
   }
   if (max_kv_event_bytes < 1) {

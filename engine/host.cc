@@ -61,8 +61,9 @@ class Starter {
     report().warnings = files_->warnings();
     const std::int32_t limit = host_->config.max_positions;
     if (options_.max_model_len > limit) {
-      return InvalidArgument("max-model-len must be at most {}, the context of this model, got {}",
-                             limit, options_.max_model_len);
+      return InvalidArgument(
+          "--max-model-len must be at most {}, the context of this model, got {}", limit,
+          options_.max_model_len);
     }
     max_model_len_ = options_.max_model_len > 0 ? options_.max_model_len : limit;
     engine_options_ = options_.engine;
@@ -92,7 +93,7 @@ class Starter {
   absl::Status LoadChatTemplate() {
     if (!options_.chat_template.empty()) {
       QUIRE_ASSIGN_OR_RETURN(chat_template_, text::BuiltinChatTemplate(options_.chat_template));
-      return absl::OkStatus();
+      return text::CheckControlTokens(*host_->tokenizer, *chat_template_);
     }
     auto found = text::ChatTemplateFor(files_->chat_template());
     if (found.ok()) {
@@ -234,30 +235,30 @@ class Starter {
 absl::Status HostOptions::Validate() const {
   if (model_path.empty()) return InvalidArgument("model must name a GGUF file or a folder");
   if (backend != "cpu" && backend != "reference") {
-    return InvalidArgument("backend must be cpu or reference, got \"{}\"", backend);
+    return InvalidArgument("--backend must be cpu or reference, got \"{}\"", backend);
   }
   if (threads < 0 || threads > kMaxThreads) {
-    return InvalidArgument("threads must be in [1, {}], or 0 for the usable CPUs, got {}",
+    return InvalidArgument("--threads must be in [1, {}], or 0 for the usable CPUs, got {}",
                            kMaxThreads, threads);
   }
   if (block_size < 1 || block_size > 256 ||
       !std::has_single_bit(static_cast<unsigned>(block_size))) {
-    return InvalidArgument("block-size must be a power of two in [1, 256], got {}", block_size);
+    return InvalidArgument("--block-size must be a power of two in [1, 256], got {}", block_size);
   }
   if (num_blocks.has_value() && kv_cache_bytes.has_value()) {
-    return InvalidArgument("num-blocks and kv-cache-memory cannot both be given");
+    return InvalidArgument("--num-blocks and --kv-cache-memory cannot both be given");
   }
   const std::int64_t min_blocks = (kMinPoolTokens + block_size - 1) / block_size;
   constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();
   if (num_blocks.has_value() && (*num_blocks < min_blocks || *num_blocks > kMaxBlocks)) {
-    return InvalidArgument("num-blocks must be in [{}, {}] with block-size {}, got {}", min_blocks,
-                           kMaxBlocks, block_size, *num_blocks);
+    return InvalidArgument("--num-blocks must be in [{}, {}] with --block-size {}, got {}",
+                           min_blocks, kMaxBlocks, block_size, *num_blocks);
   }
   if (kv_cache_bytes.has_value() && *kv_cache_bytes < 1) {
-    return InvalidArgument("kv-cache-memory must be positive, got {}", *kv_cache_bytes);
+    return InvalidArgument("--kv-cache-memory must be positive, got {}", *kv_cache_bytes);
   }
   if (max_model_len < 0 || max_model_len == 1) {
-    return InvalidArgument("max-model-len must be at least 2, or 0 for the model's own, got {}",
+    return InvalidArgument("--max-model-len must be at least 2, or 0 for the model's own, got {}",
                            max_model_len);
   }
   return engine.Validate();
@@ -278,7 +279,7 @@ absl::StatusOr<std::int64_t> NumBlocks(const HostOptions& options, const KvGeome
       geometry.blocks_for_tokens(kMinPoolTokens) * geometry.bytes_per_block();
   if (budget < smallest) {
     return InvalidArgument(
-        "kv-cache-memory of {} bytes{} is too small: a block of {} tokens takes {} bytes and the "
+        "--kv-cache-memory of {} bytes{} is too small: a block of {} tokens takes {} bytes and the "
         "smallest pool that works takes {}",
         budget, options.kv_cache_bytes ? "" : " (the default for this machine)",
         geometry.block_size, geometry.bytes_per_block(), smallest);

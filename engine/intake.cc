@@ -28,6 +28,26 @@ absl::Status CheckLength(const char* field, const std::string& value, std::size_
   return InvalidArgument("{} has {} bytes, at most {} are allowed", field, value.size(), max_bytes);
 }
 
+absl::Status CheckSession(const GenerationRequest& request,
+                          const sampling::SamplingParams& params) {
+  if (!request.session_id.empty() && params.n != 1) {
+    return InvalidArgument("n must be 1 with a session_id, got {}", params.n);
+  }
+  if (!request.continue_session) return absl::OkStatus();
+  if (request.session_id.empty()) {
+    return InvalidArgument("session_id is missing: continue_session needs one");
+  }
+  if (std::holds_alternative<ChatPrompt>(request.prompt)) {
+    return InvalidArgument(
+        "continue_session takes text or token_ids: a chat template renders whole conversations, so "
+        "send all messages without it");
+  }
+  if (params.truncate_prompt_tokens) {
+    return InvalidArgument("truncate_prompt_tokens cannot be used with continue_session");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Intake::Intake(const EngineOptions& options, const ModelTraits& traits, std::int32_t vocab_size,
@@ -50,7 +70,10 @@ absl::StatusOr<std::shared_ptr<Request>> Intake::Open(GenerationRequest request,
                                                       absl::Time arrival) const {
   sampling::SamplingParams params =
       sampling::Resolve(std::move(request.sampling), traits_.sampling_defaults);
-  QUIRE_RETURN_IF_ERROR(CheckFields(request, params));
+  QUIRE_RETURN_IF_ERROR(CheckFields(request, params, model_.vocab_size));
+  QUIRE_RETURN_IF_ERROR(CheckLimits(params));
+  QUIRE_RETURN_IF_ERROR(
+      std::visit([this](const auto& prompt) { return CheckPrompt(prompt); }, request.prompt));
   std::string id =
       request.request_id.empty() ? std::move(default_id) : std::move(request.request_id);
   auto opened = std::make_shared<Request>(std::make_shared<TokenStream>(std::move(id)));
@@ -70,38 +93,16 @@ absl::StatusOr<std::shared_ptr<Request>> Intake::Open(GenerationRequest request,
 }
 
 absl::Status Intake::CheckFields(const GenerationRequest& request,
-                                 const sampling::SamplingParams& params) const {
+                                 const sampling::SamplingParams& params, std::int32_t vocab_size) {
   QUIRE_RETURN_IF_ERROR(CheckLength("request_id", request.request_id, kMaxRequestIdBytes));
   QUIRE_RETURN_IF_ERROR(CheckLength("cache_salt", request.cache_salt, kMaxCacheSaltBytes));
   QUIRE_RETURN_IF_ERROR(CheckLength("session_id", request.session_id, kMaxSessionIdBytes));
   QUIRE_RETURN_IF_ERROR(CheckLength("client_id", request.client_id, kMaxClientIdBytes));
-  QUIRE_RETURN_IF_ERROR(CheckParams(params));
-  QUIRE_RETURN_IF_ERROR(CheckSession(request, params));
-  return std::visit([this](const auto& prompt) { return CheckPrompt(prompt); }, request.prompt);
+  QUIRE_RETURN_IF_ERROR(params.Validate(vocab_size));
+  return CheckSession(request, params);
 }
 
-absl::Status Intake::CheckSession(const GenerationRequest& request,
-                                  const sampling::SamplingParams& params) const {
-  if (!request.session_id.empty() && params.n != 1) {
-    return InvalidArgument("n must be 1 with a session_id, got {}", params.n);
-  }
-  if (!request.continue_session) return absl::OkStatus();
-  if (request.session_id.empty()) {
-    return InvalidArgument("session_id is missing: continue_session needs one");
-  }
-  if (std::holds_alternative<ChatPrompt>(request.prompt)) {
-    return InvalidArgument(
-        "continue_session takes text or token_ids: a chat template renders whole conversations, so "
-        "send all messages without it");
-  }
-  if (params.truncate_prompt_tokens) {
-    return InvalidArgument("truncate_prompt_tokens cannot be used with continue_session");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Intake::CheckParams(const sampling::SamplingParams& params) const {
-  QUIRE_RETURN_IF_ERROR(params.Validate(model_.vocab_size));
+absl::Status Intake::CheckLimits(const sampling::SamplingParams& params) const {
   const std::int32_t max_n = std::min(options_.max_n, options_.scheduler.max_num_seqs);
   if (params.n > max_n) {
     return InvalidArgument("n is {}, this server allows at most {}", params.n, max_n);
@@ -118,8 +119,8 @@ absl::Status Intake::CheckLogprobs(const char* field, std::int32_t count) const 
   if (options_.max_logprobs < 0) return absl::OkStatus();
   const std::int32_t asked = count < 0 ? model_.vocab_size : count;
   if (asked <= options_.max_logprobs) return absl::OkStatus();
-  return InvalidArgument("{} asks for {} entries, this server allows at most {}", field, asked,
-                         options_.max_logprobs);
+  return InvalidArgument("{} asks for {} entries, this server allows at most {} (--max-logprobs)",
+                         field, asked, options_.max_logprobs);
 }
 
 absl::Status Intake::CheckPrompt(const TextPrompt& prompt) const {

@@ -40,6 +40,12 @@ class Intake {
          std::shared_ptr<const text::Tokenizer> tokenizer,
          std::shared_ptr<const text::ChatTemplate> chat_template);
 
+  // What is wrong with a request in itself, whatever the server's limits; the field comes first in
+  // the message. `params` are its sampling, resolved or not. `vocab_size`: the largest number where
+  // the model is not known.
+  static absl::Status CheckFields(const GenerationRequest& request,
+                                  const sampling::SamplingParams& params, std::int32_t vocab_size);
+
   // Checks all fields and the prompt's size, and starts a request that still lacks what depends on
   // the prompt. Cheap. Errors name the field. `default_id` and `default_seed` are used where the
   // client gave none.
@@ -66,11 +72,7 @@ class Intake {
   const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
  private:
-  absl::Status CheckFields(const GenerationRequest& request,
-                           const sampling::SamplingParams& params) const;
-  absl::Status CheckSession(const GenerationRequest& request,
-                            const sampling::SamplingParams& params) const;
-  absl::Status CheckParams(const sampling::SamplingParams& params) const;
+  absl::Status CheckLimits(const sampling::SamplingParams& params) const;
   absl::Status CheckLogprobs(const char* field, std::int32_t count) const;
   absl::Status CheckPrompt(const TextPrompt& prompt) const;
   absl::Status CheckPrompt(const TokenPrompt& prompt) const;

@@ -2,6 +2,7 @@
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
+#include <netdb.h>
 
 #include <algorithm>
 #include <atomic>
@@ -49,6 +50,16 @@ std::unique_ptr<Connection> MakeConnection(const ClientOptions& options) {
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_receive_bytes));
   return std::make_unique<Connection>(
       grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments));
+}
+
+// Whether the host of "HOST:PORT" or "[::1]:PORT" is an address or a name that has one.
+bool HasAddress(const std::string& target) {
+  std::string host = target.substr(0, target.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo* addresses = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, nullptr, &addresses) != 0) return false;
+  freeaddrinfo(addresses);
+  return true;
 }
 
 // A call as the thread that drains the completion queue sees it: `Advance` is told that the one
@@ -268,8 +279,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   const auto deadline = DeadlineAfter(options.connect_timeout);
   for (const auto& connection : connections) {
     if (!connection->channel->WaitForConnected(deadline)) {
-      return Unavailable("no Quire server answers at {} (waited {})", options.target,
-                         absl::FormatDuration(options.connect_timeout));
+      return Unavailable("no Quire server answers at {} ({})", options.target,
+                         HasAddress(options.target)
+                             ? "waited " + absl::FormatDuration(options.connect_timeout)
+                             : "the name of the host does not resolve");
     }
   }
   return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(std::move(connections))));

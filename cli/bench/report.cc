@@ -32,9 +32,14 @@ void Collect(const RequestRecord& record, Samples* samples) {
   }
 }
 
-std::string ErrorName(const RequestRecord& record) {
-  if (record.status.ok()) return "INCOMPLETE";
-  return absl::StatusCodeToString(record.status.code());
+void AddFailure(const RequestRecord& record, BenchReport* report) {
+  ++report->failed;
+  const bool incomplete = record.status.ok();
+  Failures& failures =
+      report->errors[incomplete ? "INCOMPLETE" : absl::StatusCodeToString(record.status.code())];
+  if (++failures.count > 1) return;
+  failures.first_message =
+      incomplete ? "the answer had no end or no tokens" : std::string(record.status.message());
 }
 
 std::int64_t PeakTokensPerSecond(const LoadResult& load) {
@@ -79,7 +84,9 @@ void AddMetric(const std::string& name, const Summary& summary, ordered_json* ob
 }
 
 void AddMetricRow(const std::string& name, const Summary& summary, Table* table) {
-  const auto cell = [](double ms) { return fmt::format("{:.2f}", ms); };
+  const auto cell = [&summary](double ms) {
+    return summary.count > 0 ? fmt::format("{:.2f}", ms) : "-";
+  };
   table->AddRow({name, FormatCount(summary.count), cell(summary.mean), cell(summary.p50),
                  cell(summary.p90), cell(summary.p95), cell(summary.p99), cell(summary.max)});
 }
@@ -96,8 +103,7 @@ BenchReport MakeReport(const BenchSettings& settings, const LoadResult& load,
   Samples samples;
   for (const RequestRecord& record : load.records) {
     if (!record.succeeded()) {
-      ++report.failed;
-      ++report.errors[ErrorName(record)];
+      AddFailure(record, &report);
       continue;
     }
     ++report.completed;
@@ -111,6 +117,20 @@ BenchReport MakeReport(const BenchSettings& settings, const LoadResult& load,
   report.itl_ms = Summarize(std::move(samples.itl));
   report.e2el_ms = Summarize(std::move(samples.e2el));
   return report;
+}
+
+void AddErrors(const BenchReport& report, ordered_json* object) {
+  ordered_json& counts = (*object)["errors"] = ordered_json::object();
+  for (const auto& [code, failures] : report.errors) counts[code] = failures.count;
+  ordered_json& messages = (*object)["error_messages"] = ordered_json::object();
+  for (const auto& [code, failures] : report.errors) messages[code] = failures.first_message;
+}
+
+void AddErrors(const BenchReport& report, Table* table) {
+  for (const auto& [code, failures] : report.errors) {
+    table->AddRow({"  " + code, fmt::format("{}, first: {}", FormatCount(failures.count),
+                                            failures.first_message)});
+  }
 }
 
 ordered_json ReportJson(const BenchReport& report) {
@@ -148,8 +168,7 @@ ordered_json ReportJson(const BenchReport& report) {
   AddMetric("tpot_ms", report.tpot_ms, &object);
   AddMetric("itl_ms", report.itl_ms, &object);
   AddMetric("e2el_ms", report.e2el_ms, &object);
-  object["errors"] = ordered_json::object();
-  for (const auto& [code, count] : report.errors) object["errors"][code] = count;
+  AddErrors(report, &object);
   object["peak_kv_blocks"] = report.server.peak_kv_blocks;
   object["kv_blocks_capacity"] = report.server.kv_blocks_capacity;
   object["preemptions"] = report.server.preemptions;
@@ -168,7 +187,7 @@ void PrintReport(const BenchReport& report, std::ostream& out) {
   facts.AddRow({"load", fmt::format("{}, {}, seed {}", settings.workload, loop, settings.seed)});
   facts.AddRow({"requests", fmt::format("{} completed, {} failed", FormatCount(report.completed),
                                         FormatCount(report.failed))});
-  for (const auto& [code, count] : report.errors) facts.AddRow({"  " + code, FormatCount(count)});
+  AddErrors(report, &facts);
   facts.AddRow({"duration", fmt::format("{:.2f} s", report.duration_s)});
   facts.AddRow(
       {"tokens", fmt::format("{} in ({} cached), {} out", FormatCount(report.total_input_tokens),
@@ -183,10 +202,10 @@ void PrintReport(const BenchReport& report, std::ostream& out) {
       {"in flight", fmt::format("{} at most here, {} on the server", report.max_concurrent_requests,
                                 report.server.peak_requests)});
   facts.AddRow({"sent late by", fmt::format("{:.2f} ms at most", report.max_send_delay_ms)});
-  facts.AddRow({"KV blocks", fmt::format("{} of {} active at most, {} preemptions",
+  facts.AddRow({"KV blocks", fmt::format("{} of {} active at most, {}",
                                          FormatCount(report.server.peak_kv_blocks),
                                          FormatCount(report.server.kv_blocks_capacity),
-                                         FormatCount(report.server.preemptions))});
+                                         Counted(report.server.preemptions, "preemption"))});
   facts.Print(out);
   out << '\n';
   Table metrics({{"milliseconds"},

@@ -14,6 +14,7 @@
 
 #include "cli/bench/load.h"
 #include "cli/bench/statistics.h"
+#include "cli/table.h"
 
 namespace quire::cli::bench {
 
@@ -37,12 +38,18 @@ struct ServerSide {
   std::int64_t num_samples = 0;
 };
 
+struct Failures {
+  std::int64_t count = 0;
+  std::string first_message;
+  bool operator==(const Failures&) const = default;
+};
+
 struct BenchReport {
   BenchSettings settings;
   ServerSide server;
   double duration_s = 0;
   std::int64_t completed = 0, failed = 0;
-  std::map<std::string, std::int64_t> errors = {};  // Failures by status code, or INCOMPLETE.
+  std::map<std::string, Failures> errors = {};  // By status code, or INCOMPLETE.
   std::int64_t total_input_tokens = 0, total_cached_tokens = 0, total_output_tokens = 0;
   std::int64_t max_output_tokens_per_s = 0;  // In whole seconds from the start.
   std::int32_t max_concurrent_requests = 0;
@@ -53,6 +60,10 @@ struct BenchReport {
 
 BenchReport MakeReport(const BenchSettings& settings, const LoadResult& load,
                        const ServerSide& server);
+// "errors": how many by code, and "error_messages": the first of each.
+void AddErrors(const BenchReport& report, nlohmann::ordered_json* object);
+// The same as rows of a table of two columns.
+void AddErrors(const BenchReport& report, Table* table);
 nlohmann::ordered_json ReportJson(const BenchReport& report);
 void PrintReport(const BenchReport& report, std::ostream& out);
 

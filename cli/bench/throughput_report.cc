@@ -33,8 +33,7 @@ ordered_json ThroughputJson(const BenchReport& report, const BlockUsage& usage) 
   object["label"] = report.settings.workload;
   object["seed"] = report.settings.seed;
   object["failed"] = report.failed;
-  object["errors"] = ordered_json::object();
-  for (const auto& [code, count] : report.errors) object["errors"][code] = count;
+  AddErrors(report, &object);
   object["total_input_tokens"] = report.total_input_tokens;
   object["total_cached_tokens"] = report.total_cached_tokens;
   object["total_output_tokens"] = report.total_output_tokens;
@@ -63,7 +62,7 @@ void PrintThroughput(const BenchReport& report, const BlockUsage& usage, std::os
       {"load", fmt::format("{}, seed {}", report.settings.workload, report.settings.seed)});
   facts.AddRow({"requests", fmt::format("{} completed, {} failed", FormatCount(report.completed),
                                         FormatCount(report.failed))});
-  for (const auto& [code, count] : report.errors) facts.AddRow({"  " + code, FormatCount(count)});
+  AddErrors(report, &facts);
   facts.AddRow({"duration", fmt::format("{:.2f} s", report.duration_s)});
   facts.AddRow(
       {"tokens", fmt::format("{} in ({} cached), {} out", FormatCount(report.total_input_tokens),
@@ -79,10 +78,10 @@ void PrintThroughput(const BenchReport& report, const BlockUsage& usage, std::os
                 fmt::format("{:.1f} of {} on average, {} at most", usage.mean_reserved_blocks,
                             FormatCount(usage.capacity), FormatCount(usage.peak_active_blocks))});
   facts.AddRow({"KV useful", fmt::format("{:.1f} % of their slots", 100 * usage.useful_share())});
-  facts.AddRow({"computed",
-                fmt::format("{} tokens, {} of them again after {} preemptions",
-                            FormatCount(usage.computed_tokens),
-                            FormatCount(usage.recomputed_tokens), FormatCount(usage.preemptions))});
+  facts.AddRow({"computed", fmt::format("{}, {} of them again after {}",
+                                        Counted(usage.computed_tokens, "token"),
+                                        FormatCount(usage.recomputed_tokens),
+                                        Counted(usage.preemptions, "preemption"))});
   facts.Print(out);
 }
 

@@ -178,10 +178,21 @@ class Packer {
       sources.push_back(matrix.get());
       matrices.push_back(std::move(matrix));
     }
-    QUIRE_ASSIGN_OR_RETURN(auto packed, backend_.PackLinear(sources, format));
-    bytes_ += packed->bytes();
+    auto packed = backend_.PackLinear(sources, format);
+    if (!packed.ok()) return AddNames(packed.status(), names);
+    bytes_ += (*packed)->bytes();
     Report();
     return packed;
+  }
+
+  // The rows of several matrices are counted through.
+  absl::Status AddNames(const absl::Status& status, std::span<const std::string> names) const {
+    std::string stored;
+    for (const std::string& name : names) {
+      stored += (stored.empty() ? "" : " + ") + Stored(name).name;
+    }
+    return absl::Status(status.code(), fmt::format("{}: tensor {}: {}", files_.source(), stored,
+                                                   AsStd(status.message())));
   }
 
   absl::StatusOr<std::vector<float>> ReadNorm(const std::string& name) {

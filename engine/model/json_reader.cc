@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "engine/model/file.h"
+#include "engine/text/json_fields.h"
 
 namespace quire::engine::model {
 
@@ -11,13 +12,8 @@ using nlohmann::json;
 
 absl::StatusOr<json> ReadJsonFile(const std::string& path) {
   constexpr std::uint64_t kMaxBytes = 16 << 20;
-  QUIRE_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxBytes));
-  json parsed;
-  try {
-    parsed = json::parse(text);
-  } catch (const json::exception& error) {
-    return InvalidArgument("{}: not JSON: {}", path, std::string_view(error.what()).substr(0, 200));
-  }
+  QUIRE_ASSIGN_OR_RETURN(const std::string content, ReadTextFile(path, kMaxBytes));
+  QUIRE_ASSIGN_OR_RETURN(json parsed, text::ParseJson(content, path));
   if (!parsed.is_object()) return InvalidArgument("{}: not a JSON object", path);
   return parsed;
 }

@@ -54,6 +54,7 @@ class LlamaFiles : public ModelFiles {
   const ModelConfig& config() const override { return model_.config; }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
   std::string_view name() const override { return model_.name; }
+  std::string_view source() const override { return model_.source; }
   absl::StatusOr<std::unique_ptr<kernels::MatrixSource>> Matrix(
       std::string_view name) const override;
   absl::StatusOr<std::vector<float>> Vector(std::string_view name) const override;

@@ -75,6 +75,7 @@ class ModelFiles {
   virtual const std::vector<TensorInfo>& tensors() const = 0;
   virtual std::string_view format() const = 0;  // "gguf", "safetensors"
   virtual std::string_view name() const = 0;    // general.name or the folder's name
+  virtual std::string_view source() const = 0;  // The path that was opened.
 
   // A copy of the matrix called `name` in the family's own naming ("layers.3.q_proj", "embed",
   // "head", …; see weight_names.h), independent of this object. NOT_FOUND names what is missing.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "engine/text/json_fields.h"
 #include "nlohmann/json.hpp"
 
 namespace quire::engine::model {
@@ -80,7 +81,7 @@ class Parser {
   }
 
   // The library keeps the last of equal keys, so a callback looks for them.
-  absl::StatusOr<json> ParseHeader(const std::string& text) {
+  absl::StatusOr<json> ParseHeader(const std::string& header_text) {
     std::set<std::string> names;
     std::optional<std::string> duplicate;
     const auto callback = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -90,13 +91,10 @@ class Parser {
       }
       return true;
     };
-    json header;
-    try {
-      header = json::parse(text, callback);
-    } catch (const json::exception& error) {
-      return InvalidArgument("{}: the header of {} bytes is not JSON: {}", path(), text.size(),
-                             std::string_view(error.what()).substr(0, 200));
-    }
+    QUIRE_ASSIGN_OR_RETURN(json header, text::ParseJson(header_text,
+                                                        fmt::format("{}: the header of {} bytes",
+                                                                    path(), header_text.size()),
+                                                        callback));
     if (duplicate.has_value()) {
       return InvalidArgument("{}: tensor {} appears twice", path(), *duplicate);
     }

@@ -17,10 +17,11 @@ constexpr std::array<std::string_view, 3> kRoles = {"system", "user", "assistant
 // A format in which each message is `header` role `middle` content `footer`.
 struct ChatFormat {
   std::string name;
-  std::string start;   // Before everything.
-  std::string header;  // Before the role,
-  std::string middle;  // between role and content,
-  std::string footer;  // after the content.
+  std::string start;                        // Before everything.
+  std::string header;                       // Before the role,
+  std::string middle;                       // between role and content,
+  std::string footer;                       // after the content.
+  std::vector<std::string> control_tokens;  // In all of these.
   // The system message when the first one is of another role.
   std::optional<std::string> default_system;
   bool trims_content = false;  // White space at both ends of the content is dropped.
@@ -32,6 +33,7 @@ ChatFormat ChatMl(std::string name, std::optional<std::string> default_system) {
           .header = "<|im_start|>",
           .middle = "\n",
           .footer = "<|im_end|>\n",
+          .control_tokens = {"<|im_start|>", "<|im_end|>"},
           .default_system = std::move(default_system)};
 }
 
@@ -45,6 +47,8 @@ const std::vector<ChatFormat>& BuiltinFormats() {
        .header = "<|start_header_id|>",
        .middle = "<|end_header_id|>\n\n",
        .footer = "<|eot_id|>",
+       .control_tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
+                          "<|eot_id|>"},
        .default_system = std::nullopt,
        .trims_content = true},
   };
@@ -52,12 +56,7 @@ const std::vector<ChatFormat>& BuiltinFormats() {
 }
 
 std::string BuiltinNames() {
-  std::string names;
-  for (const ChatFormat& format : BuiltinFormats()) {
-    names += names.empty() ? "" : ", ";
-    names += format.name;
-  }
-  return names;
+  return fmt::format("{}", fmt::join(BuiltinChatTemplateNames(), ", "));
 }
 
 // Jinja's trim, which is Python's str.strip().
@@ -79,6 +78,7 @@ class FormatTemplate final : public ChatTemplate {
   explicit FormatTemplate(ChatFormat format) : format_(std::move(format)) {}
 
   std::string_view name() const override { return format_.name; }
+  std::vector<std::string> control_tokens() const override { return format_.control_tokens; }
 
   absl::StatusOr<std::vector<PromptSegment>> Render(const std::vector<ChatMessage>& messages,
                                                     bool add_generation_prompt) const override {
@@ -170,6 +170,12 @@ std::optional<ChatFormat> Recognise(std::string_view jinja) {
 }
 
 }  // namespace
+
+std::vector<std::string> BuiltinChatTemplateNames() {
+  std::vector<std::string> names;
+  for (const ChatFormat& format : BuiltinFormats()) names.push_back(format.name);
+  return names;
+}
 
 absl::StatusOr<std::unique_ptr<ChatTemplate>> BuiltinChatTemplate(std::string_view name) {
   for (const ChatFormat& format : BuiltinFormats()) {

@@ -27,11 +27,15 @@ class ChatTemplate {
  public:
   virtual ~ChatTemplate() = default;
   virtual std::string_view name() const = 0;
+  // The control tokens that it writes; a vocabulary without them reads them as plain text.
+  virtual std::vector<std::string> control_tokens() const = 0;
   // INVALID_ARGUMENT in the template's own terms for an unknown role, no messages, and so on.
   virtual absl::StatusOr<std::vector<PromptSegment>> Render(
       const std::vector<ChatMessage>& messages, bool add_generation_prompt) const = 0;
 };
 
+// The names that BuiltinChatTemplate knows.
+std::vector<std::string> BuiltinChatTemplateNames();
 // The built-in template called `name` (--chat-template), or NOT_FOUND listing the names.
 absl::StatusOr<std::unique_ptr<ChatTemplate>> BuiltinChatTemplate(std::string_view name);
 

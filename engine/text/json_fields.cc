@@ -61,6 +61,17 @@ std::string Brief(const json& value) {
   return value.dump();
 }
 
+absl::StatusOr<json> ParseJson(std::string_view text, std::string_view where,
+                               const json::parser_callback_t& callback) {
+  try {
+    return json::parse(text, callback);
+  } catch (const json::parse_error& error) {
+    return InvalidArgument("{}: not JSON at byte {}", where, error.byte);
+  } catch (const json::out_of_range&) {
+    return InvalidArgument("{}: has a number beyond the range of double", where);
+  }
+}
+
 absl::StatusOr<json> ReadJsonFile(const std::string& path, std::size_t max_bytes) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
@@ -71,7 +82,7 @@ absl::StatusOr<json> ReadJsonFile(const std::string& path, std::size_t max_bytes
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file) return NotFound("{} cannot be read", path);
-  json parsed = json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  QUIRE_ASSIGN_OR_RETURN(json parsed, ParseJson(text, path));
   if (!parsed.is_object()) return InvalidArgument("{} is not a JSON object", path);
   return parsed;
 }

@@ -25,6 +25,11 @@ absl::StatusOr<std::int32_t> IdOf(const nlohmann::json& value, std::string_view 
 // A value for a message: scalars as they are, anything larger by its type only.
 std::string Brief(const nlohmann::json& value);
 
+// What `text` says. INVALID_ARGUMENT naming `where`, and the byte (from 1) at which it is no JSON.
+absl::StatusOr<nlohmann::json> ParseJson(
+    std::string_view text, std::string_view where,
+    const nlohmann::json::parser_callback_t& callback = nullptr);
+
 // Parses a whole file of at most `max_bytes`. Errors name the path.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, std::size_t max_bytes);
 

@@ -25,4 +25,15 @@ absl::StatusOr<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
   return ids;
 }
 
+absl::Status CheckControlTokens(const Tokenizer& tokenizer, const ChatTemplate& chat_template) {
+  for (const std::string& token : chat_template.control_tokens()) {
+    QUIRE_ASSIGN_OR_RETURN(const auto ids, tokenizer.Encode(token, {.parse_special = true}));
+    if (ids.size() == 1) continue;
+    return FailedPrecondition(
+        "chat template {} needs the control token {}, which this model's vocabulary lacks",
+        chat_template.name(), token);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace quire::engine::text

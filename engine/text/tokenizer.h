@@ -61,6 +61,9 @@ std::string Decode(const Tokenizer& tokenizer, const std::vector<TokenId>& ids,
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
                                                 const std::vector<PromptSegment>& segments);
 
+// FAILED_PRECONDITION naming the first control token of `chat_template` that is no token here.
+absl::Status CheckControlTokens(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
+
 // What a GGUF file says about its tokenizer (keys tokenizer.ggml.*).
 struct TokenizerTables {
   std::string model;  // "gpt2"; others are refused by name.

@@ -90,9 +90,10 @@ TEST(RunLoad, C110_CountsOnlyWholeAnswersAsSuccess) {
   const BenchReport report = MakeReport({}, load, {});
   EXPECT_EQ(report.completed, 65);
   EXPECT_EQ(report.failed, 35);
-  EXPECT_EQ(report.errors,
-            (std::map<std::string, std::int64_t>{
-                {"INCOMPLETE", 10}, {"RESOURCE_EXHAUSTED", 20}, {"UNAVAILABLE", 5}}));
+  EXPECT_EQ(report.errors, (std::map<std::string, Failures>{
+                               {"INCOMPLETE", {10, "the answer had no end or no tokens"}},
+                               {"RESOURCE_EXHAUSTED", {20, "full"}},
+                               {"UNAVAILABLE", {5, "connection lost"}}}));
   EXPECT_EQ(report.ttft_ms.count, 65);
   EXPECT_EQ(report.ttft_ms.min, 100) << "fast refusals must not improve latency";
   EXPECT_EQ(report.total_output_tokens, 65 * 4);

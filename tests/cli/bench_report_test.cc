@@ -10,6 +10,7 @@
 namespace quire::cli::bench {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -111,14 +112,18 @@ TEST(Report, JsonHasTheKeysOfVllmBenchServe) {
 }
 
 TEST(Report, HasNoNanWithoutAnySuccess) {
-  FakeTarget target(
-      [](int) -> std::vector<LoadEvent> { return {DoneAt(0, absl::InternalError("x"))}; });
+  FakeTarget target([](int) -> std::vector<LoadEvent> {
+    return {DoneAt(0, absl::InternalError("out of order"))};
+  });
   const BenchReport report = ReportOf(target, 3);
   EXPECT_EQ(report.failed, 3);
   EXPECT_THAT(ReportJson(report).dump(), Not(HasSubstr("null,\"median")));
   std::ostringstream table;
   PrintReport(report, table);
-  EXPECT_THAT(table.str(), HasSubstr("INTERNAL"));
+  EXPECT_THAT(table.str(), ContainsRegex("  INTERNAL +3, first: out of order\n"));
+  EXPECT_THAT(table.str(), ContainsRegex("time to first token +0 +- +- +- +- +- +-\n"));
+  EXPECT_EQ(ReportJson(report)["errors"]["INTERNAL"], 3);
+  EXPECT_EQ(ReportJson(report)["error_messages"]["INTERNAL"], "out of order");
   EXPECT_THAT(table.str(), Not(HasSubstr("nan")));
 }
 

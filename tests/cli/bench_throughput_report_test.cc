@@ -17,7 +17,7 @@ BenchReport Report() {
   report.duration_s = 2;
   report.completed = 4;
   report.failed = 1;
-  report.errors = {{"INTERNAL", 1}};
+  report.errors = {{"INTERNAL", {.count = 1, .first_message = "it broke"}}};
   report.total_input_tokens = 100;
   report.total_cached_tokens = 32;
   report.total_output_tokens = 60;
@@ -46,6 +46,7 @@ TEST(ThroughputReport, HasTheKeysOfVllmBenchThroughputAndTheBlocks) {
   EXPECT_EQ(object["total_cached_tokens"], 32);
   EXPECT_EQ(object["label"], "alpaca");
   EXPECT_EQ(object["errors"]["INTERNAL"], 1);
+  EXPECT_EQ(object["error_messages"]["INTERNAL"], "it broke");
   EXPECT_EQ(object["kv_blocks_capacity"], 64);
   EXPECT_EQ(object["mean_kv_blocks"], 10);
   EXPECT_EQ(object["peak_kv_blocks"], 12);

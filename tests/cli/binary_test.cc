@@ -14,6 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class BinaryTest : public ::testing::Test {
@@ -64,7 +65,7 @@ TEST_F(BinaryTest, GeneratesEveryLineOfAFileAndReportsTheRefusedOnes) {
   const std::string input = Write(
       "in.jsonl", R"({"prompt": "x\n", "max_tokens": 2, "temperature": 0})"
                   "\n"
-                  R"({"prompt_ids": [13], "temperature": 9})"
+                  R"({"prompt_ids": [999999]})"
                   "\n"
                   R"({"prompt_ids": [13], "max_tokens": 4, "n": 2, "temperature": 1, "top_k": 1})"
                   "\n"
@@ -73,7 +74,7 @@ TEST_F(BinaryTest, GeneratesEveryLineOfAFileAndReportsTheRefusedOnes) {
   const ProcessEnd end = RunBinary(WithModel(
       {"generate", "--input", input, "--temperature", "0", "--concurrency", "2", "--json"}));
   EXPECT_EQ(end.exit_status, 1);
-  EXPECT_THAT(end.err, HasSubstr("error: request 1: INVALID_ARGUMENT: temperature"));
+  EXPECT_THAT(end.err, HasSubstr("error: " + input + ":2: INVALID_ARGUMENT: token_ids[0] is"));
   const auto lines = end.JsonLines();
   ASSERT_THAT(lines, SizeIs(4));
   EXPECT_EQ(lines[0]["request"], 0);
@@ -85,6 +86,26 @@ TEST_F(BinaryTest, GeneratesEveryLineOfAFileAndReportsTheRefusedOnes) {
   EXPECT_EQ(lines[3]["request"], 3);
   EXPECT_EQ(lines[3]["text"], kAlphabet);
   EXPECT_EQ(lines[3]["finish_reason"], "stop");
+}
+
+TEST_F(BinaryTest, ReadsRequestsAndTextsFromStandardInput) {
+  const ProcessEnd end =
+      RunBinary(WithModel({"generate", "--input", "-", "--temperature", "0", "--max-tokens", "2"}),
+                "{\"prompt\": \"x\\n\"}\n{\"prompt\": \"y\\n\", \"max_tokens\": 1}\n");
+  EXPECT_EQ(end.exit_status, 0) << end.err;
+  EXPECT_EQ(end.out,
+            "--- stdin:1, answer 0: 2 tokens, length\nab\n"
+            "--- stdin:2, answer 0: 1 token, length\na\n");
+  const ProcessEnd texts =
+      RunBinary({"tokenize", "--model", files_.gguf(), "--input", "-"}, "{\"text\": \"z\"}\n");
+  EXPECT_EQ(texts.out, "125\n") << texts.err;
+}
+
+TEST_F(BinaryTest, SaysAfterHowLongItGaveUp) {
+  const ProcessEnd end = RunBinary(
+      WithModel({"generate", "--prompt", "x\n", "--ignore-eos", "--timeout", "0.000001"}));
+  EXPECT_EQ(end.exit_status, 1);
+  EXPECT_THAT(end.err, HasSubstr("error: DEADLINE_EXCEEDED: not answered within 1us (--timeout)"));
 }
 
 TEST_F(BinaryTest, C136_TokenizesWithNothingButTheTokenizer) {
@@ -173,12 +194,25 @@ TEST_F(BinaryTest, ChatRemembersUntilReset) {
   EXPECT_THAT(RunBinary(chat, "/exit\nhi\n").out, IsEmpty());
 }
 
+TEST_F(BinaryTest, ChatTellsTheWayOutOfAFullContext) {
+  const std::vector<std::string> chat =
+      WithModel({"chat", "--temperature", "0", "--max-tokens", "4", "--max-model-len", "160"});
+  const std::string full = "hi\n" + std::string(400, 'x') + "\n";
+  const ProcessEnd left = RunBinary(chat, full + "/exit\n");
+  EXPECT_EQ(left.exit_status, 1);
+  EXPECT_THAT(left.err, HasSubstr("(/reset starts a new conversation)"));
+  const ProcessEnd reset = RunBinary(chat, full + "/reset\nhi\n/exit\n");
+  EXPECT_EQ(reset.exit_status, 0) << "the last conversation went well";
+  EXPECT_EQ(reset.out, "abcd\n\nabcd\n");
+}
+
 TEST_F(BinaryTest, ChatReportsARefusedTurn) {
   const ProcessEnd end =
       RunBinary(WithModel({"chat", "--temperature", "0", "--max-model-len", "40"}),
                 std::string(200, 'x') + "\n");
   EXPECT_EQ(end.exit_status, 1);
   EXPECT_THAT(end.err, HasSubstr("error:"));
+  EXPECT_THAT(end.err, Not(HasSubstr("/reset"))) << "it would not help";
 }
 
 TEST_F(BinaryTest, C136_NamesWhatIsMissingInAModel) {

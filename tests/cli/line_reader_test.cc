@@ -49,5 +49,12 @@ TEST_F(LineReaderTest, AnInterruptEndsTheWaiting) {
   EXPECT_EQ(reader.ReadLine(), std::nullopt) << "an interrupt is for good";
 }
 
+TEST(LineReader, KeysThatAreNoTextLeaveNoTrace) {
+  EXPECT_EQ(WithoutEscapes("h\x1b[Di\x1b[1;5C there\x1bOP\x1b[200~!\x1b[201~"), "hi there!");
+  EXPECT_EQ(WithoutEscapes("a\tb\x08\x7f\x01 Grüße"), "a\tb Grüße");
+  EXPECT_EQ(WithoutEscapes("cut \x1b["), "cut ");
+  EXPECT_EQ(WithoutEscapes("\x1b"), "");
+}
+
 }  // namespace
 }  // namespace quire::cli

@@ -87,6 +87,11 @@ TEST(RequestLines, ErrorsNameFileLineAndKey) {
            Case{"{\"prompt\": \"\xff\"}", "is not valid JSON"},
            Case{R"({"prompt": "a", "temperature": 1e999})", "beyond the range of double"},
            Case{R"({"messages": [{"role": "user"}]})", "messages[0].content is missing"},
+           Case{R"({"prompt": "a", "temperature": 9})", "temperature must be in [0, 2], got 9"},
+           Case{R"({"prompt": "a", "n": 2, "temperature": 0})", "n must be 1 when temperature"},
+           Case{R"({"prompt": "a", "min_tokens": 3, "max_tokens": 2})", "min_tokens (3) must not"},
+           Case{R"({"prompt": "a", "request_id": "a b"})", "request_id must be"},
+           Case{R"({"prompt": "a", "continue_session": true})", "session_id is missing"},
            Case{R"({"prompt_ids": [[1]]})", "prompt_ids[0]: must be a token id, got an array"},
        }) {
     const auto lines = Parse(std::string("{\"prompt\": \"fine\"}\n") + c.line);
@@ -179,6 +184,19 @@ TEST_F(RequestFlagsTest, C135_RefusesWildValuesByName) {
   EXPECT_THAT(Error({"--logit-bias", "5"}), HasSubstr("--logit-bias: \"5\" is not ID=BIAS"));
   EXPECT_THAT(Error({"--stop", "\xff"}), HasSubstr("--stop: is not valid UTF-8"));
   EXPECT_NE(Error({"--max-tokens", "1", "--max-tokens", "2"}), "");
+}
+
+TEST(RequestFields, AnErrorOfAFieldIsSaidOfItsFlag) {
+  EXPECT_EQ(AsFlag("top_p must be in (0, 1], got 2"), "--top-p must be in (0, 1], got 2");
+  EXPECT_EQ(AsFlag("stop[1] is empty"), "--stop[1] is empty");
+}
+
+TEST_F(RequestFlagsTest, LeaveOutWhatACommandHasNoUseFor) {
+  CLI::App app;
+  AddRequestFlags(app, &request_, {"n", "detokenize"});
+  EXPECT_EQ(app.get_option_no_throw("--n"), nullptr);
+  EXPECT_EQ(app.get_option_no_throw("--detokenize"), nullptr);
+  EXPECT_NE(app.get_option_no_throw("--top-k"), nullptr);
 }
 
 TEST(TextLines, ReadsTextsOnly) {

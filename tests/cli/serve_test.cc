@@ -120,10 +120,8 @@ TEST_F(ServeTest, AnswersAsTheModelInThisProcessDoes) {
 
 TEST_F(ServeTest, ASecondSignalEndsRunningRequests) {
   ASSERT_NO_FATAL_FAILURE(StartServer());
-  QuireProcess client({"generate", "--server", address_, "--prompt", "x\n", "--ignore-eos",
-                       "--min-tokens", "1000", "--max-tokens", "900"});
-  // Refused (min_tokens above max_tokens); the server goes on.
-  EXPECT_EQ(client.Wait().exit_status, 1);
+  // Refused; the server goes on.
+  EXPECT_EQ(AtServer({"generate", "--prompt-ids", "999999"}).exit_status, 1);
 
   QuireProcess endless({"generate", "--server", address_, "--prompt", "x\n", "--ignore-eos"});
   ASSERT_TRUE(endless.WaitForOutput("abc"));
@@ -147,8 +145,9 @@ TEST_F(ServeTest, SaysWhenTheReadyFileCannotBeWritten) {
   const ProcessEnd end =
       RunBinary({"serve", "--model", files_.gguf(), "--no-http", "--port", "0", "--threads", "1",
                  "--num-blocks", "64", "--ready-file", files_.folder() + "/none/ready.json"});
-  EXPECT_EQ(end.exit_status, 1);
-  EXPECT_THAT(end.err, HasSubstr("none/ready.json"));
+  EXPECT_EQ(end.exit_status, 2);
+  EXPECT_THAT(end.err, HasSubstr("--ready-file: cannot write " + files_.folder() +
+                                 "/none/ready.json: No such file or directory"));
 }
 
 TEST_F(ServeTest, RetriesWhenTheServerIsFullUnlessTold) {
@@ -210,12 +209,21 @@ TEST_F(ServeTest, BenchSharesPrefixesAndRunsAnOpenLoop) {
 
 TEST_F(ServeTest, C110_BenchFailsWhenRequestsDo) {
   ASSERT_NO_FATAL_FAILURE(StartServer());
-  const ProcessEnd end = AtServer({"bench", "serve", "--num-prompts", "3", "--num-warmups", "0",
+  const ProcessEnd end = AtServer({"bench", "serve", "--num-prompts", "3", "--num-warmups", "2",
                                    "--input-len", "4000", "--output-len", "1", "--json"});
   EXPECT_EQ(end.exit_status, 1);
   const auto report = nlohmann::json::parse(end.out);
   EXPECT_EQ(report["completed"], 0);
   EXPECT_EQ(report["errors"]["INVALID_ARGUMENT"], 3);
+  EXPECT_THAT(end.err, HasSubstr("warning: 2 of 2 warm-ups failed, first: INVALID_ARGUMENT: "));
+  EXPECT_THAT(report["error_messages"]["INVALID_ARGUMENT"], HasSubstr("prompt of 4000 tokens"));
+}
+
+TEST_F(ServeTest, ALimitOfTheServerNamesItsFlag) {
+  ASSERT_NO_FATAL_FAILURE(StartServer());
+  const ProcessEnd end = AtServer({"generate", "--prompt", "x", "--logprobs", "-1", "--json"});
+  EXPECT_EQ(end.exit_status, 1);
+  EXPECT_THAT(end.err, HasSubstr("this server allows at most 20 (--max-logprobs)"));
 }
 
 TEST_F(ServeTest, InfoTellsEverySetting) {
@@ -277,7 +285,7 @@ TEST_F(ServeTest, ASessionContinuesFromTheCommandLine) {
   EXPECT_EQ(lines.exit_status, 1);
   ASSERT_THAT(lines.JsonLines(), SizeIs(1));
   EXPECT_EQ(lines.JsonLines()[0]["usage"]["prompt_tokens"], 35 + 20 + 1);
-  EXPECT_THAT(lines.err, HasSubstr("request 1: NOT_FOUND"));
+  EXPECT_THAT(lines.err, HasSubstr(input + ":2: NOT_FOUND"));
   const auto stats = nlohmann::json::parse(AtServer({"info", "--json"}).out)["stats"];
   EXPECT_EQ(stats["sessions"], 1);
   EXPECT_EQ(stats["leased"], 3) << "57 of 58 tokens are computed";

@@ -72,5 +72,11 @@ TEST(Format, WritesNumbersAsPeopleReadThem) {
   EXPECT_EQ(DurationText(absl::Seconds(125)), "2 min 05 s");
 }
 
+TEST(Units, CountsInWords) {
+  EXPECT_EQ(Counted(0, "request"), "0 requests");
+  EXPECT_EQ(Counted(1, "request"), "1 request");
+  EXPECT_EQ(Counted(2000, "such sequence"), "2,000 such sequences");
+}
+
 }  // namespace
 }  // namespace quire::cli

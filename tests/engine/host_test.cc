@@ -300,6 +300,23 @@ TEST_F(HostTest, ChatTemplateMayBeNamedOrNotUnderstood) {
   EXPECT_THAT(host->report.warnings, ElementsAre(HasSubstr("chat is off")));
   options_.chat_template = "no such template";
   EXPECT_THAT(Error(), HasSubstr("no such template"));
+  options_.chat_template = "chatml";
+  EXPECT_EQ(Start()->report.chat_template, "chatml");
+}
+
+TEST_F(HostTest, AChatTemplateOfAnotherVocabularyIsRefused) {
+  options_.chat_template = "llama3";
+  EXPECT_EQ(Error(),
+            "chat template llama3 needs the control token <|begin_of_text|>, which this model's "
+            "vocabulary lacks");
+}
+
+TEST_F(HostTest, ADamagedScaleIsNamedByFileAndTensor) {
+  ToyModel toy({.matrix_type = "Q8_0"});
+  toy.tensor("embed").values[7 * 64] = 1e9F;  // Its scale has no f16.
+  options_.model_path = toy.WriteGguf(folder_.path());
+  EXPECT_THAT(Error(), testing::StartsWith(options_.model_path +
+                                           ": tensor token_embd.weight: row 7: scale"));
 }
 
 TEST_F(HostTest, C136_WithoutTokenizerOnlyTokenIdsAreServed) {

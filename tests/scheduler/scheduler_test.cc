@@ -29,7 +29,7 @@ TEST(SchedulerOptions, C135_ValidateNamesTheFlag) {
   EXPECT_EQ(SchedulerOptions().Validate(), absl::OkStatus());
   EXPECT_THAT(message([](auto& o) { o.max_num_seqs = 0; }), HasSubstr("max-num-seqs"));
   EXPECT_THAT(message([](auto& o) { o.max_num_batched_tokens = 63; }),
-              HasSubstr("max-num-batched-tokens must be in [max-num-seqs,"));
+              HasSubstr("max-num-batched-tokens must be in [--max-num-seqs,"));
   EXPECT_THAT(message([](auto& o) { o.max_num_batched_tokens = 0; }), HasSubstr("got 0"));
   EXPECT_THAT(message([](auto& o) { o.max_prefill_tokens = 0; }), HasSubstr("max-prefill-tokens"));
   EXPECT_THAT(message([](auto& o) { o.max_model_len = 1; }), HasSubstr("max-model-len"));

@@ -71,10 +71,12 @@ TEST_F(SafetensorsFileTest, C74_HeaderLengthIsChecked) {
 
 TEST_F(SafetensorsFileTest, C74_HeaderMustBeAJsonObject) {
   EXPECT_THAT(Error(BuildSafetensors("not json", "")), HasSubstr("not JSON"));
-  EXPECT_THAT(Error(BuildSafetensors("{\"w\":", "")), HasSubstr("not JSON"));
+  EXPECT_THAT(Error(BuildSafetensors("{\"w\":", "")),
+              HasSubstr("the header of 5 bytes: not JSON at byte 6"));
   EXPECT_THAT(Error(BuildSafetensors("[]", "")), HasSubstr("not an object"));
   EXPECT_THAT(Error(BuildSafetensors("{\"w\":1}", "")), HasSubstr("tensor w"));
   EXPECT_THAT(Error(BuildSafetensors("{\"\xFF\":1}", "")), HasSubstr("not JSON"));
+  EXPECT_THAT(Error(BuildSafetensors("{\"w\":1e999}", "")), HasSubstr("beyond the range"));
   const std::string deep(200'000, '[');
   EXPECT_THAT(Error(BuildSafetensors("{\"w\":" + deep, "")), HasSubstr("not JSON"));
 }

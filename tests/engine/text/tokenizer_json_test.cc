@@ -163,6 +163,8 @@ TEST(TokenizerJson, C136_FilesThatAreMissingOrNoJson) {
   for (const std::string text : {"", "{", "[]", "\xFF", "{\"model\": 1}", "{}"}) {
     EXPECT_EQ(Load(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
+  EXPECT_THAT(std::string(Load("{").status().message()),
+              HasSubstr("tokenizer.json: not JSON at byte 2"));
   const absl::Status config = Load(ByteJson().dump(), "{").status();
   EXPECT_THAT(std::string(config.message()), HasSubstr("tokenizer_config.json"));
   const absl::Status bos = Load(ByteJson().dump(), R"({"bos_token": "<nope>"})").status();
