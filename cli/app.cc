@@ -61,7 +61,9 @@ std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error) {
   const bool lacks_command =
       error.get_name() == "RequiredError" && ChosenCommand(app).get_require_subcommand_min() > 0;
   if (lacks_command && unread.empty()) return "needs a command";
-  if (lacks_command || (error.get_name() == "ExtrasError" && !unread.empty())) {
+  // Its name is that of the command.
+  const bool has_extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if (lacks_command || (has_extras && !unread.empty())) {
     const std::string kind = unread[0].starts_with('-') ? "flag"
                              : lacks_command            ? "command"
                                                         : "argument";
