@@ -84,38 +84,21 @@ void BlockManager::AppendNewBlocks(BlockTable* table, std::int64_t count) {
   new_blocks_.clear();
 }
 
-std::int64_t BlockManager::MissingBlocks(const SequenceBlocks& sequence,
-                                         std::int32_t end_position) const {
-  const BlockTable& table = sequence.table_;
-  return std::max<std::int64_t>(
-      0, BlocksForTokens(end_position - table.first_position()) - table.size());
-}
-
-std::span<const BlockId> BlockManager::WrittenBlocks(const SequenceBlocks& sequence,
-                                                     std::int32_t end_position) const {
-  const BlockTable& table = sequence.table_;
-  const auto first = std::min(table.index_of(sequence.num_computed_tokens_), table.size());
-  const auto last = std::min(table.index_of(end_position - 1) + 1, table.size());
-  return table.blocks().subspan(static_cast<std::size_t>(first),
-                                static_cast<std::size_t>(last - first));
-}
-
-Verdict BlockManager::Extend(SequenceBlocks* sequence, std::int32_t end_position,
-                             std::vector<CopyOrder>* copies) {
+Verdict BlockManager::MakeWritable(SequenceBlocks* sequence, std::int32_t end_position,
+                                   std::vector<CopyOrder>* copies) {
   BlockTable& table = sequence->table_;
-  QUIRE_DCHECK(end_position > sequence->num_computed_tokens_);
-  if (BlocksForTokens(end_position - table.first_position()) > capacity()) return Verdict::kNever;
-  const std::int64_t missing = MissingBlocks(*sequence, end_position);
-  const std::span<const BlockId> written = WrittenBlocks(*sequence, end_position);
-  const std::int64_t shared =
-      std::ranges::count_if(written, [this](BlockId id) { return IsShared(id); });
+  // Of the blocks that are written to, those from the table's size on are missing.
+  const std::int32_t first = table.index_of(sequence->num_computed_tokens_);
+  const std::int32_t end = table.index_of(end_position - 1) + 1;
+  const std::int32_t end_of_old = std::min(end, table.size());
+  const std::int32_t missing = end - end_of_old;
+  std::int32_t shared = 0;
+  for (std::int32_t i = first; i < end_of_old; ++i) shared += IsShared(table[i]) ? 1 : 0;
+  if (end > capacity()) return Verdict::kNever;
   if (missing + shared > num_available()) return Verdict::kNotNow;
 
-  if (shared > 0) {
-    const std::int32_t first = table.index_of(sequence->num_computed_tokens_);
-    for (std::int32_t i = first; i < first + static_cast<std::int32_t>(written.size()); ++i) {
-      if (IsShared(table[i])) CopyForWriting(&table, i, copies);
-    }
+  for (std::int32_t i = first; i < end_of_old; ++i) {
+    if (IsShared(table[i])) CopyForWriting(&table, i, copies);
   }
   if (missing > 0) AppendNewBlocks(&table, missing);
   return Verdict::kNow;
@@ -134,23 +117,6 @@ void BlockManager::CopyForWriting(BlockTable* table, std::int32_t index,
   table->Replace(index, std::move(copy));
   copies->push_back({source, target});
   ++copies_on_write_;
-}
-
-void BlockManager::Commit(SequenceBlocks* sequence, std::span<const TokenId> tokens,
-                          std::int32_t num_computed_tokens) {
-  const BlockTable& table = sequence->table_;
-  QUIRE_DCHECK(num_computed_tokens >= sequence->num_computed_tokens_);
-  QUIRE_DCHECK(num_computed_tokens <= table.end_position());
-  for (std::int32_t i = table.index_of(sequence->num_computed_tokens_);
-       i * block_size_ + table.first_position() < num_computed_tokens; ++i) {
-    const std::int32_t begin = i * block_size_ + table.first_position();
-    pool_.SetFilled(table[i], std::min(num_computed_tokens - begin, block_size_));
-  }
-  sequence->num_computed_tokens_ = num_computed_tokens;
-  if (!enable_prefix_caching_) return;
-  while ((sequence->num_indexed_blocks_ + 1) * block_size_ <= num_computed_tokens) {
-    IndexNextBlock(sequence, tokens);
-  }
 }
 
 void BlockManager::IndexNextBlock(SequenceBlocks* sequence, std::span<const TokenId> tokens) {

@@ -10,6 +10,7 @@
 //   manager.Release(&blocks);                    // Full blocks stay Cached.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/check.h"
 #include "base/ids.h"
 #include "block_manager/block_pool.h"
 #include "block_manager/cache_salt.h"
@@ -205,10 +207,10 @@ class BlockManager {
   PrefixKey KeyOfBlock(const SequenceBlocks& sequence, const BlockIdentity& parent,
                        std::span<const TokenId> tokens, std::int32_t ordinal) const;
   bool IsShared(BlockId id) const { return pool_.owners(id) > 1; }
-  // The blocks of the table that positions [num_computed_tokens, end_position) fall into.
-  std::span<const BlockId> WrittenBlocks(const SequenceBlocks& sequence,
-                                         std::int32_t end_position) const;
-  std::int64_t MissingBlocks(const SequenceBlocks& sequence, std::int32_t end_position) const;
+  // Whether positions [num_computed_tokens, end_position) are in blocks that nobody else owns.
+  bool IsWritable(const SequenceBlocks& sequence, std::int32_t end_position) const;
+  Verdict MakeWritable(SequenceBlocks* sequence, std::int32_t end_position,
+                       std::vector<CopyOrder>* copies);
   absl::Status AuditSequence(const SequenceBlocks& sequence) const;
 
   const std::int32_t block_size_;
@@ -228,6 +230,43 @@ class BlockManager {
   std::vector<BlockId> chain_;        // Scratch of Lease.
   std::vector<BlockRef> new_blocks_;  // Scratch of AppendNewBlocks; empty between calls.
 };
+
+// Inline: what every decoding sequence does in every step, where usually nothing but the number of
+// filled slots changes.
+inline bool BlockManager::IsWritable(const SequenceBlocks& sequence,
+                                     std::int32_t end_position) const {
+  const BlockTable& table = sequence.table_;
+  const std::int32_t last = table.index_of(end_position - 1);
+  if (last >= table.size()) return false;
+  for (std::int32_t i = table.index_of(sequence.num_computed_tokens_); i <= last; ++i) {
+    if (IsShared(table[i])) return false;
+  }
+  return true;
+}
+
+inline Verdict BlockManager::Extend(SequenceBlocks* sequence, std::int32_t end_position,
+                                    std::vector<CopyOrder>* copies) {
+  QUIRE_DCHECK(end_position > sequence->num_computed_tokens_);
+  if (IsWritable(*sequence, end_position)) return Verdict::kNow;
+  return MakeWritable(sequence, end_position, copies);
+}
+
+inline void BlockManager::Commit(SequenceBlocks* sequence, std::span<const TokenId> tokens,
+                                 std::int32_t num_computed_tokens) {
+  const BlockTable& table = sequence->table_;
+  QUIRE_DCHECK(num_computed_tokens >= sequence->num_computed_tokens_);
+  QUIRE_DCHECK(num_computed_tokens <= table.end_position());
+  std::int32_t index = table.index_of(sequence->num_computed_tokens_);
+  for (std::int32_t begin = table.position_of(index); begin < num_computed_tokens;
+       begin += block_size_) {
+    pool_.SetFilled(table[index++], std::min(num_computed_tokens - begin, block_size_));
+  }
+  sequence->num_computed_tokens_ = num_computed_tokens;
+  if (!enable_prefix_caching_) return;
+  while (sequence->num_indexed_blocks_ < num_computed_tokens >> block_shift_) {
+    IndexNextBlock(sequence, tokens);
+  }
+}
 
 // How many blocks a set of Extend calls would take together, exactly: of the owners of a shared
 // block that all write to it, the last one needs no copy.

@@ -79,13 +79,6 @@ void BlockPool::ReleaseHolds() {
   held_.clear();
 }
 
-void BlockPool::SetFilled(BlockId id, std::int32_t num_slots) {
-  Block& b = block(id);
-  QUIRE_DCHECK(b.owners > 0);
-  filled_slots_ += num_slots - std::int64_t{b.filled};
-  b.filled = static_cast<std::uint32_t>(num_slots) & 0x1FF;
-}
-
 BlockState BlockPool::state(BlockId id) const {
   const Block& b = block(id);
   if (b.owners > 0) return BlockState::kActive;

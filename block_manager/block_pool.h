@@ -196,6 +196,13 @@ inline BlockRef BlockPool::Acquire(BlockId id) {
   return BlockRef(this, id);
 }
 
+inline void BlockPool::SetFilled(BlockId id, std::int32_t num_slots) {
+  Block& b = block(id);
+  QUIRE_DCHECK(b.owners > 0);
+  filled_slots_ += num_slots - std::int64_t{b.filled};
+  b.filled = static_cast<std::uint32_t>(num_slots) & 0x1FF;
+}
+
 inline void BlockPool::DropShare(BlockId id) {
   Block& b = block(id);
   QUIRE_DCHECK(b.owners > 0) << "block " << id.value();

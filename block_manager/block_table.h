@@ -32,10 +32,15 @@ class BlockTable {
   std::int32_t block_size() const { return 1 << block_shift_; }
   std::int32_t first_position() const { return first_position_; }  // A multiple of block_size.
   // The first position without a slot.
-  std::int32_t end_position() const { return first_position_ + (size() << block_shift_); }
+  std::int32_t end_position() const { return position_of(size()); }
   // The index of the block of `position`, which need not exist yet.
   std::int32_t index_of(std::int32_t position) const {
     return (position - first_position_) >> block_shift_;
+  }
+
+  // The first position of the block at `index`.
+  std::int32_t position_of(std::int32_t index) const {
+    return first_position_ + (index << block_shift_);
   }
 
   // Makes an empty table begin at a position that its block size divides.
@@ -54,8 +59,8 @@ class BlockTable {
  private:
   std::int32_t block_shift_;  // log2 of the block size: a step divides positions often.
   std::int32_t first_position_ = 0;
-  std::vector<BlockRef> refs_;
   std::vector<BlockId> ids_;  // ids_[i] == refs_[i].id(): the contiguous view for kernels.
+  std::vector<BlockRef> refs_;
 };
 
 }  // namespace quire::block_manager

@@ -24,14 +24,15 @@ class SequenceBlocks {
  private:
   friend class BlockManager;
   SequenceBlocks(SaltRef salt, BlockTable table)
-      : salt_(std::move(salt)), table_(std::move(table)) {}
+      : table_(std::move(table)), salt_(std::move(salt)) {}
 
-  SaltRef salt_;
-  BlockTable table_;
+  // In the order of use: a decoding step ends with the table.
   std::int32_t num_computed_tokens_ = 0;
-  std::int32_t num_indexed_blocks_ = 0;     // Counted from position 0.
+  std::int32_t num_indexed_blocks_ = 0;  // Counted from position 0.
+  BlockTable table_;
   BlockIdentity last_indexed_ = kNoParent;  // The parent of the next block to index.
   ContentHash indexed_content_ = kEmptyPrefix;
+  SaltRef salt_;
 };
 
 }  // namespace quire::block_manager

@@ -19,18 +19,16 @@ class ResultReader {
 
   // REQUIRES: there is a result for `id`.
   const SequenceResult& Take(SequenceId id) {
-    for (std::size_t tries = 0; tries < results_.size(); ++tries) {
-      const SequenceResult& result = results_[next_];
-      next_ = (next_ + 1) % results_.size();
-      if (result.id == id) return result;
-    }
-    QUIRE_CHECK(false) << "no result for sequence " << id.value();
-    return results_.front();
+    const auto end = results_.end();
+    const auto is_of = [id](const SequenceResult& result) { return result.id == id; };
+    if (next_ == end || next_->id != id) next_ = std::ranges::find_if(results_, is_of);
+    QUIRE_CHECK(next_ != end) << "no result for sequence " << id.value();
+    return *next_++;
   }
 
  private:
   std::span<const SequenceResult> results_;
-  std::size_t next_ = 0;
+  std::span<const SequenceResult>::iterator next_ = results_.begin();
 };
 
 }  // namespace
@@ -55,7 +53,8 @@ class Scheduler::Impl {
   const SequenceStore& store() const { return store_; }
 
  private:
-  void Yield(Sequence* sequence, const SequenceResult& result);
+  // Once per decoding sequence and step: a call would cost as much as what it does.
+  [[gnu::always_inline]] void Yield(Sequence* sequence, const SequenceResult& result);
   void StartForks(Sequence* parent, ResultReader* results);
   std::uint64_t FirstBlockHash(std::span<const TokenId> prompt, block_manager::SaltId salt) const;
 
@@ -96,19 +95,20 @@ void Scheduler::Impl::Add(NewSequence request) {
   QUIRE_CHECK(fits.ok()) << AsStd(fits.message());
   QUIRE_CHECK(blocks_->BlocksForTokens(request.reserve_tokens) <= blocks_->capacity())
       << "cannot reserve " << request.reserve_tokens << " tokens";
+  QUIRE_DCHECK(request.max_total_tokens <= options_.max_model_len);
   block_manager::SequenceBlocks blocks = blocks_->NewSequence(request.salt);
   const std::uint64_t first_block_hash = FirstBlockHash(request.prompt, blocks.salt());
   const std::int32_t num_cached = blocks_->NumCachedTokens(blocks, request.prompt);
   store_.Add(std::unique_ptr<Sequence>(new Sequence{
       .id = request.id,
-      .pending_forks = std::move(request.forks),
       .tokens = std::move(request.prompt),
-      .max_total_tokens = request.max_total_tokens,
       .priority = options_.policy == Policy::kPriority ? request.priority : 0,
+      .max_total_tokens = request.max_total_tokens,
       .arrival = request.arrival,
+      .blocks = std::move(blocks),
+      .pending_forks = std::move(request.forks),
       .deadline = request.deadline,
       .bypass_prefix_cache = request.bypass_prefix_cache,
-      .blocks = std::move(blocks),
       .first_block_hash = first_block_hash,
       .num_cached_on_arrival = num_cached,
       .reserve_tokens = request.reserve_tokens,
@@ -145,22 +145,39 @@ const StepPlan& Scheduler::Impl::Schedule(absl::Time now) {
   return plan_;
 }
 
+// Books the new tokens of a sequence that sampled.
+inline void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
+  for (const TokenId token : result.new_tokens) sequence->tokens.push_back(token);
+  if (result.finished) {
+    if (sequence->session.has_value() && !result.failed) {
+      blocks_->Lease(*sequence->session, &sequence->blocks, sequence->tokens, now_);
+    }
+    store_.Remove(sequence);
+    return;
+  }
+  QUIRE_CHECK(!result.new_tokens.empty()) << "no token for sequence " << result.id.value();
+  QUIRE_DCHECK(sequence->num_tokens() < sequence->max_total_tokens)
+      << "sequence " << sequence->id.value() << " should have finished";
+  planner_.Yielded(static_cast<std::int32_t>(result.new_tokens.size()));
+  sequence->decoding = true;
+  sequence->resuming = false;
+}
+
 void Scheduler::Impl::Apply(const StepResult& result) {
   plan_is_outstanding_ = false;
   blocks_->FinishCopies();
   ResultReader results(result);
-  for (std::size_t i = 0; i < plan_.scheduled.size(); ++i) {
-    const ScheduledSequence& entry = plan_.scheduled[i];
-    Sequence* const sequence = planner_.scheduled()[i];
+  Sequence* const* next = planner_.scheduled().data();
+  for (const ScheduledSequence& entry : plan_.scheduled) {
+    Sequence* const sequence = *next++;
     const std::int32_t num_computed = entry.first_token + entry.num_tokens;
     blocks_->Commit(&sequence->blocks, sequence->tokens, num_computed);
     if (options_.sliding_window > 0) {
       blocks_->SlideWindow(&sequence->blocks, options_.window().FirstSeen(num_computed));
     }
-    sequence->max_computed_tokens = std::max(sequence->max_computed_tokens, num_computed);
     if (!entry.samples) continue;
     const SequenceResult& own = results.Take(entry.id);
-    StartForks(sequence, &results);
+    if (!sequence->decoding) StartForks(sequence, &results);
     Yield(sequence, own);
   }
   plan_.scheduled.clear();
@@ -180,38 +197,19 @@ void Scheduler::Impl::StartForks(Sequence* parent, ResultReader* results) {
         store_.StartFork(parent, std::unique_ptr<Sequence>(new Sequence{
                                      .id = id,
                                      .tokens = parent->tokens,
-                                     .max_total_tokens = parent->max_total_tokens,
+                                     .was_admitted = true,
                                      .priority = parent->priority,
+                                     .max_total_tokens = parent->max_total_tokens,
                                      .arrival = parent->arrival,
+                                     .blocks = blocks_->Fork(parent->blocks),
                                      .deadline = parent->deadline,
                                      .bypass_prefix_cache = parent->bypass_prefix_cache,
-                                     .blocks = blocks_->Fork(parent->blocks),
-                                     .was_admitted = true,
-                                     .max_computed_tokens = parent->max_computed_tokens,
                                      .first_block_hash = parent->first_block_hash,
                                      .client_id = parent->client_id,
                                  }));
     stats_.fork_shared_tokens += fork->num_computed_tokens();
     Yield(fork, result);
   }
-}
-
-// Books the new tokens of a sequence that sampled.
-void Scheduler::Impl::Yield(Sequence* sequence, const SequenceResult& result) {
-  sequence->tokens.insert(sequence->tokens.end(), result.new_tokens.begin(),
-                          result.new_tokens.end());
-  if (result.finished) {
-    if (sequence->session.has_value() && !result.failed) {
-      blocks_->Lease(*sequence->session, &sequence->blocks, sequence->tokens, now_);
-    }
-    store_.Remove(sequence);
-    return;
-  }
-  QUIRE_CHECK(!result.new_tokens.empty()) << "no token for sequence " << result.id.value();
-  QUIRE_DCHECK(sequence->num_tokens() < sequence->max_total_tokens)
-      << "sequence " << sequence->id.value() << " should have finished";
-  sequence->decoding = true;
-  sequence->resuming = false;
 }
 
 std::vector<SequenceId> Scheduler::Impl::Abandon() {
@@ -247,6 +245,11 @@ absl::Status Scheduler::Impl::Audit() const {
   for (const Sequence* sequence : store_.running()) {
     if (sequence->num_uncomputed_tokens() < 1) {
       return Internal("running sequence {} has nothing to compute", sequence->id.value());
+    }
+    if (sequence->decoding && sequence->num_uncomputed_tokens() > planner_.most_yielded()) {
+      return Internal(
+          "decoding sequence {} has {} tokens to compute, but no step yielded more than {}",
+          sequence->id.value(), sequence->num_uncomputed_tokens(), planner_.most_yielded());
     }
     blocks.push_back(&sequence->blocks);
   }

@@ -23,27 +23,28 @@ struct InFlightWait {
   std::int32_t num_steps = 0;   // Waited so far.
 };
 
+// What a decoding step reads stands first, in few cache lines.
 struct Sequence {
   SequenceId id;
-  std::vector<SequenceId> pending_forks = {};  // Branches that fork when the prompt is computed.
-  std::vector<TokenId> tokens;                 // All known tokens: prompt, then output.
-  std::int32_t max_total_tokens = 0;
-  std::int32_t priority = 0;  // Lower is more urgent; 0 for all under Policy::kFcfs.
-  absl::Time arrival;
-  absl::Time deadline = absl::InfiniteFuture();
-  bool bypass_prefix_cache = false;
-  block_manager::SequenceBlocks blocks;
-
+  std::vector<TokenId> tokens;  // All known tokens: prompt, then output.
   bool running = false;
   bool was_admitted = false;
-  // Has yielded a token since it was last admitted, so all but its newest token are computed.
+  // Has yielded a token since it was last admitted, so all but its newest token are computed, and
+  // nobody is left to fork from it.
   bool decoding = false;
   // Was preempted and has not yielded a token since: goes first in its class, and once it runs
   // again cannot be a victim.
   bool resuming = false;
-  std::int32_t max_computed_tokens = 0;  // Before any preemption; what lies below is recomputed.
+  std::int32_t max_computed_tokens = 0;  // When it was preempted; what lies below is recomputed.
+  std::int32_t priority = 0;             // Lower is more urgent; 0 for all under Policy::kFcfs.
+  std::int32_t max_total_tokens = 0;
+  absl::Time arrival;
+  block_manager::SequenceBlocks blocks;
 
-  // Of the queue and the ends; apart from what every step reads.
+  // Of the queue, of prefills and of the ends.
+  std::vector<SequenceId> pending_forks = {};  // Branches that fork when the prompt is computed.
+  absl::Time deadline = absl::InfiniteFuture();
+  bool bypass_prefix_cache = false;
   Turn turn = {};  // Among new ones of its class; the same for all unless clients share.
   std::int32_t times_overtaken = 0;
   InFlightWait in_flight = {};

@@ -111,6 +111,9 @@ absl::Status SequenceStore::Audit() const {
         return Internal("waiting sequence {} holds blocks", id.value());
       }
     }
+    if (sequence->decoding && !sequence->pending_forks.empty()) {
+      return Internal("decoding sequence {} has forks to come", id.value());
+    }
     for (const SequenceId fork : sequence->pending_forks) {
       ++forks;
       if (Find(fork) != sequence.get()) return Internal("fork {} is lost", fork.value());

@@ -26,14 +26,14 @@ struct ScheduledSequence {
   // The last of these tokens is the sequence's last known one, so a new token is sampled. While it
   // is false the chunk is a middle one and yields no token.
   bool samples = false;
-  // Branches that fork from this sequence when its prompt is complete: filled only in the step with
-  // `samples` that ends the first prefill. The engine samples one token for this sequence and one
-  // for each of these, from the same logits row.
-  std::vector<SequenceId> forks;
+  std::int32_t first_position = 0;  // Position of the table's first slot (sliding windows).
   // Views into the scheduler's state, valid until Apply().
   std::span<const TokenId> tokens;       // All known tokens: prompt, then output.
   std::span<const BlockId> block_table;  // Covers first_position .. first_token + num_tokens.
-  std::int32_t first_position = 0;       // Position of the table's first slot (sliding windows).
+  // Branches that fork from this sequence when its prompt is complete: filled only in the step with
+  // `samples` that ends the first prefill. The engine samples one token for this sequence and one
+  // for each of these, from the same logits row.
+  std::span<const SequenceId> forks;
 };
 
 using BlockCopyOrder = block_manager::CopyOrder;

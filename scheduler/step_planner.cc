@@ -18,6 +18,7 @@ StepPlanner::StepPlanner(const SchedulerOptions& options, block_manager::BlockMa
       admission_(options, blocks, store, stats),
       demand_(blocks),
       preemptions_(window_, blocks),
+      may_outgrow_(blocks->BlocksForTokens(options.max_model_len, window_) > blocks->capacity()),
       prefill_cap_(options.target_itl, blocks->block_size(), options.max_prefill_tokens) {}
 
 void StepPlanner::Plan(absl::Time now, StepPlan* plan) {
@@ -70,6 +71,7 @@ void StepPlanner::EndExpired(absl::Time now) {
 }
 
 void StepPlanner::EndOutgrown() {
+  if (!may_outgrow_) return;
   outgrown_.clear();
   for (Sequence* sequence : store_->running()) {
     if (blocks_->BlocksForTokens(sequence->num_tokens(), window_) > blocks_->capacity()) {
@@ -79,9 +81,14 @@ void StepPlanner::EndOutgrown() {
   for (Sequence* sequence : outgrown_) Terminate(sequence, TerminalReason::kKvCapacity);
 }
 
+// Mostly there is room whatever they ask for, as a token takes one block at most; then nobody's
+// demand is counted.
+//
 // If there is no victim left, everybody but the most senior one is resuming; it then waits, without
 // its work being lost, for them to yield a token.
 void StepPlanner::MakeRoomForRunning() {
+  const auto num_running = static_cast<std::int64_t>(store_->running().size());
+  if (window_.tokens == 0 && num_running * most_yielded_ <= blocks_->num_available()) return;
   while (true) {
     demand_.Clear();
     for (const Sequence* sequence : store_->running()) {
@@ -113,8 +120,33 @@ void StepPlanner::MakeRoomForUrgent() {
   ReportAdmission(admission_.AdmitHead(preemptions_.keep_available()));
 }
 
+inline void StepPlanner::Schedule(Sequence* sequence, std::int32_t num_tokens) {
+  const block_manager::BlockTable& table = sequence->blocks.table();
+  const std::int32_t first_token = sequence->num_computed_tokens();
+  const std::int32_t end = first_token + num_tokens;
+  const bool samples = end == sequence->num_tokens();
+  std::span<const SequenceId> forks;
+  if (samples && !sequence->decoding) forks = sequence->pending_forks;
+  const auto num_blocks = static_cast<std::size_t>(table.index_of(end - 1) + 1);
+  plan_->scheduled.push_back({
+      .id = sequence->id,
+      .first_token = first_token,
+      .num_tokens = num_tokens,
+      .samples = samples,
+      .first_position = table.first_position(),
+      .tokens = sequence->tokens,
+      .block_table = table.blocks().first(num_blocks),
+      .forks = forks,
+  });
+  plan_->num_tokens += num_tokens;
+  token_budget_ -= num_tokens;
+  scheduled_.push_back(sequence);
+}
+
 void StepPlanner::ScheduleDecodes() {
+  prefills_.clear();
   for (Sequence* sequence : store_->running()) {
+    if (!sequence->decoding) prefills_.push_back(sequence);
     if (!sequence->decoding || token_budget_ == 0) continue;
     const std::int32_t num_tokens = std::min(sequence->num_uncomputed_tokens(), token_budget_);
     const Verdict verdict = blocks_->Extend(
@@ -126,10 +158,6 @@ void StepPlanner::ScheduleDecodes() {
 }
 
 void StepPlanner::SchedulePrefills() {
-  prefills_.clear();
-  for (Sequence* sequence : store_->running()) {
-    if (!sequence->decoding) prefills_.push_back(sequence);
-  }
   std::ranges::sort(prefills_,
                     [](const Sequence* a, const Sequence* b) { return GoesBefore(*a, *b); });
   for (Sequence* sequence : prefills_) {
@@ -165,27 +193,6 @@ void StepPlanner::ScheduleChunk(Sequence* sequence) {
   stats_->recomputed_tokens += num_recomputed;
 }
 
-void StepPlanner::Schedule(Sequence* sequence, std::int32_t num_tokens) {
-  const block_manager::BlockTable& table = sequence->blocks.table();
-  const std::int32_t first_token = sequence->num_computed_tokens();
-  const std::int32_t end = first_token + num_tokens;
-  const bool samples = end == sequence->num_tokens();
-  const auto num_blocks = static_cast<std::size_t>(table.index_of(end - 1) + 1);
-  plan_->scheduled.push_back({
-      .id = sequence->id,
-      .first_token = first_token,
-      .num_tokens = num_tokens,
-      .samples = samples,
-      .forks = samples ? sequence->pending_forks : std::vector<SequenceId>(),
-      .tokens = sequence->tokens,
-      .block_table = table.blocks().first(num_blocks),
-      .first_position = table.first_position(),
-  });
-  plan_->num_tokens += num_tokens;
-  token_budget_ -= num_tokens;
-  scheduled_.push_back(sequence);
-}
-
 void StepPlanner::ReportAdmission(Sequence* sequence) {
   if (sequence->was_admitted) return;
   sequence->was_admitted = true;
@@ -193,6 +200,8 @@ void StepPlanner::ReportAdmission(Sequence* sequence) {
 }
 
 void StepPlanner::Preempt(Sequence* sequence) {
+  sequence->max_computed_tokens =
+      std::max(sequence->max_computed_tokens, sequence->num_computed_tokens());
   blocks_->Release(&sequence->blocks);
   sequence->decoding = false;
   sequence->resuming = true;

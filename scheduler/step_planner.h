@@ -4,6 +4,7 @@
 // then is anything scheduled, so nothing is ever undone within a step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -28,6 +29,10 @@ class StepPlanner {
   void Plan(absl::Time now, StepPlan* plan);
   // The sequences of plan->scheduled, in its order.
   std::span<Sequence* const> scheduled() const { return scheduled_; }
+  // A sequence has got so many new tokens by one step.
+  void Yielded(std::int32_t num_tokens) { most_yielded_ = std::max(most_yielded_, num_tokens); }
+  // The most that any did: no decoding sequence has more of them to compute.
+  std::int32_t most_yielded() const { return most_yielded_; }
   // How long the last planned step took.
   void StepTook(absl::Duration duration);
   std::int32_t prefill_cap() const { return prefill_cap_.tokens(); }
@@ -56,6 +61,8 @@ class StepPlanner {
   AdmissionControl admission_;
   block_manager::ExtendDemand demand_;
   PreemptionPlan preemptions_;
+  const bool may_outgrow_;  // Whether a sequence can become too long for the whole pool.
+  std::int32_t most_yielded_ = 1;
   PrefillCap prefill_cap_;
 
   // Of the step being planned.

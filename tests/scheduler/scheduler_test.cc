@@ -157,6 +157,22 @@ TEST(Scheduler, SeveralNewTokensAreComputedTogetherInTheNextStep) {
   EXPECT_FALSE(world.scheduler().has_work());
 }
 
+// Two blocks would do for two sequences with a token each.
+TEST(Scheduler, SeveralNewTokensOfEachAreRoomToMake) {
+  World world({.num_blocks = 4, .block_size = 4}, {.watermark = 0.0});
+  const SequenceId a = world.Add({.prompt = TokenRange(3), .num_outputs = 10});
+  const SequenceId b = world.Add({.prompt = TokenRange(3, 100), .num_outputs = 10});
+  world.scheduler().Schedule(world.now());
+  world.scheduler().Apply(
+      {.sequences = {{a, {1, 2, 3, 4, 5, 6}, false}, {b, {1, 2, 3, 4, 5, 6}, false}}});
+  world.scheduler().CheckInvariants();
+  const StepPlan& plan = world.scheduler().Schedule(world.now());
+  EXPECT_THAT(plan.preempted, ElementsAre(b));
+  ASSERT_EQ(plan.scheduled.size(), 1u);
+  EXPECT_EQ(plan.scheduled[0].id, a);
+  EXPECT_EQ(plan.scheduled[0].num_tokens, 6);
+}
+
 TEST(Scheduler, NothingToDoIsAnEmptyPlanThatNeedsNoApply) {
   World world({.num_blocks = 8}, {});
   EXPECT_TRUE(world.scheduler().Schedule(world.now()).empty());
