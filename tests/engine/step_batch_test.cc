@@ -27,9 +27,9 @@ class StepBatchTest : public ::testing::Test {
   const scheduler::ScheduledSequence chunk_ = {.id = SequenceId(2),
                                                .first_token = 4,
                                                .num_tokens = 3,
+                                               .first_position = 0,
                                                .tokens = prompt_,
-                                               .block_table = prompt_blocks_,
-                                               .first_position = 0};
+                                               .block_table = prompt_blocks_};
 };
 
 TEST_F(StepBatchTest, IsEmptyAtFirst) {
