@@ -45,17 +45,19 @@ void SessionLeases::EndAll() {
 }
 
 void SessionLeases::EndExpired(absl::Time now) {
-  while (next_expiry() <= now) {
+  while (!leases_.empty() && leases_.front().expiry <= now) {
     ++expired_;
     End(leases_.begin(), LeaseEnd::kGivenBack);
   }
 }
 
 void SessionLeases::MakeRoom() {
+  const auto has_blocks = [](const SessionLease& lease) { return !lease.blocks.empty(); };
   while (pool_->num_leased() == pool_->num_cached()) {
-    QUIRE_CHECK(!leases_.empty()) << pool_->num_cached() << " cached blocks, leased by nobody";
+    const auto oldest = std::ranges::find_if(leases_, has_blocks);
+    QUIRE_CHECK(oldest != leases_.end()) << pool_->num_cached() << " blocks, leased by nobody";
     ++displaced_;
-    End(leases_.begin(), LeaseEnd::kForRoom);
+    End(oldest, LeaseEnd::kForRoom);
   }
 }
 

@@ -61,7 +61,7 @@ class SessionLeases {
   bool End(const SessionKey& key);
   void EndAll();
   void EndExpired(absl::Time now);
-  // Ends the oldest leases until the pool has a Cached block without a lease.
+  // Ends the oldest leases that have blocks until the pool has a Cached block without a lease.
   // REQUIRES: it has a Cached block.
   void MakeRoom();
 

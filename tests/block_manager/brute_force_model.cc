@@ -342,9 +342,12 @@ bool BruteForceModel::LeasesExceedLimits() const {
          num_tokens > 4 * blocks_.size() * static_cast<std::size_t>(block_size_);
 }
 
+// For room, leases without blocks are of no use.
 void BruteForceModel::EndOldestLease(bool for_room) {
   ++since_start_.leases_displaced;
-  EndLease(0, for_room);
+  std::size_t oldest = 0;
+  while (for_room && leases_[oldest].blocks.empty()) ++oldest;
+  EndLease(oldest, for_room);
 }
 
 void BruteForceModel::EndLease(std::size_t index, bool for_room) {

@@ -136,6 +136,17 @@ TEST_F(SessionTest, WithNothingElseLeftTheOldestLeaseEndsAndItsTailGoesFirst) {
   ExpectSound({&large, &more, &yet_more});
 }
 
+TEST_F(SessionTest, ALeaseWithoutBlocksMakesNoRoomAndStays) {
+  Start(8);
+  Turn("short", Range(5), 0);
+  Turn("long", Range(32, 10'000), 1);
+  const SequenceBlocks all = Computed(Range(128, 20'000));
+  EXPECT_TRUE(manager_->SessionTokens(Key("short")).has_value());
+  EXPECT_EQ(manager_->SessionTokens(Key("long")), std::nullopt);
+  EXPECT_EQ(manager_->stats().leases_displaced, 1);
+  ExpectSound({&all});
+}
+
 TEST_F(SessionTest, LeasesAreAvailableToAll) {
   Start(4);
   Turn("chat", Range(32));
