@@ -5,10 +5,10 @@
 namespace quire::scheduler {
 
 Turn FairShare::Enter(std::int32_t priority, const std::string& client_id, std::int64_t cost,
-                      std::int64_t current_round) {
+                      std::int64_t first_round) {
   Client& client = clients_[{priority, client_id}];
   if (client.num_waiting++ == 0) {
-    client.last = {.round = current_round, .place = next_place_++};
+    client.last = {.round = first_round, .place = next_place_++};
     client.deficit = quantum_;
   }
   if (cost > client.deficit) {

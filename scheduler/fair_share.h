@@ -21,15 +21,17 @@ struct Turn {
 };
 
 // Clients are told apart within one priority class. A client without waiting requests is forgotten,
-// so the size is bounded by the queue. A request that leaves the queue early has still used its
-// turn.
+// so the size is bounded by the queue. It comes back into the round after the one that is served:
+// were it the same round, two clients that come and go could keep that round going for ever. A
+// request that leaves the queue early has still used its turn.
 class FairShare {
  public:
   explicit FairShare(std::int32_t quantum) : quantum_(quantum) {}
 
-  // A request of `cost` tokens joins the queue while `current_round` is served in its class.
+  // A request of `cost` tokens joins the queue. A client with nothing queued begins in
+  // `first_round`.
   Turn Enter(std::int32_t priority, const std::string& client_id, std::int64_t cost,
-             std::int64_t current_round);
+             std::int64_t first_round);
   // One of the client's requests left the queue. REQUIRES: it entered.
   void Leave(std::int32_t priority, const std::string& client_id);
 

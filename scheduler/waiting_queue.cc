@@ -9,7 +9,7 @@ void WaitingQueue::Insert(Sequence* sequence) {
     const Iterator head = set_.lower_bound(FirstNewOf{sequence->priority});
     const bool is_class_empty = head == set_.end() || (*head)->priority != sequence->priority;
     sequence->turn = shares_.Enter(sequence->priority, sequence->client_id, sequence->num_tokens(),
-                                   is_class_empty ? 0 : (*head)->turn.round);
+                                   is_class_empty ? 0 : (*head)->turn.round + 1);
   }
   const bool inserted = set_.insert(sequence).second;
   QUIRE_CHECK(inserted) << "sequence " << sequence->id.value() << " is queued twice";
