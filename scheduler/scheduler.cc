@@ -229,6 +229,8 @@ SchedulerStats Scheduler::Impl::stats() const {
   SchedulerStats stats = stats_;
   stats.num_running = store_.running_slots();
   stats.num_waiting = store_.waiting().num_branches();
+  // They may all be gone since the last Schedule, and the next one may be far away.
+  if (stats.num_waiting == 0) stats.waiting_because = {};
   stats.num_waiting_tokens = store_.waiting().num_tokens();
   stats.oldest_waiting_arrival = store_.waiting().oldest_arrival();
   stats.prefill_cap = planner_.prefill_cap();

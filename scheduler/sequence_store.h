@@ -53,10 +53,11 @@ class SequenceStore {
   const WaitingQueue& waiting() const { return waiting_; }
   std::int32_t running_slots() const { return running_slots_; }
 
+  bool has_deadlines() const { return !deadlines_.empty(); }
   absl::Time next_deadline() const {
     return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
   }
-  // One of the sequences whose deadline is next. REQUIRES: next_deadline() is finite.
+  // One of the sequences whose deadline is next. REQUIRES: has_deadlines().
   Sequence* NextToExpire() const { return Find(deadlines_.begin()->second); }
 
   absl::Status Audit() const;

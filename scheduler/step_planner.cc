@@ -32,19 +32,19 @@ void StepPlanner::Plan(absl::Time now, StepPlan* plan) {
   scheduled_.clear();
 
   EndExpired(now);
-  PlanOnce();
+  PlanOnce(now);
   while (plan->empty() && !store_->empty()) {
     ++stats_->no_progress_failures;
     Terminate(store_->MostSenior(), TerminalReason::kNoProgress);
-    PlanOnce();
+    PlanOnce(now);
   }
   if (!plan->empty()) ++stats_->num_steps;
 }
 
-void StepPlanner::PlanOnce() {
+void StepPlanner::PlanOnce(absl::Time now) {
   token_budget_ = options_.max_num_batched_tokens;
   const std::int64_t preemptions_before = stats_->num_preemptions;
-  EndOutgrown();
+  EndOutgrown(now);
   MakeRoomForRunning();
   MakeRoomForUrgent();
   ScheduleDecodes();
@@ -65,12 +65,13 @@ void StepPlanner::StepTook(absl::Duration duration) {
 }
 
 void StepPlanner::EndExpired(absl::Time now) {
-  while (store_->next_deadline() <= now) {
+  while (store_->has_deadlines() && store_->next_deadline() <= now) {
     Terminate(store_->NextToExpire(), TerminalReason::kDeadlineExceeded);
   }
 }
 
-void StepPlanner::EndOutgrown() {
+// Their answers are whole as far as they go, so a session goes on from there.
+void StepPlanner::EndOutgrown(absl::Time now) {
   if (!may_outgrow_) return;
   outgrown_.clear();
   for (Sequence* sequence : store_->running()) {
@@ -78,7 +79,12 @@ void StepPlanner::EndOutgrown() {
       outgrown_.push_back(sequence);
     }
   }
-  for (Sequence* sequence : outgrown_) Terminate(sequence, TerminalReason::kKvCapacity);
+  for (Sequence* sequence : outgrown_) {
+    if (sequence->session.has_value()) {
+      blocks_->Lease(*sequence->session, &sequence->blocks, sequence->tokens, now);
+    }
+    Terminate(sequence, TerminalReason::kKvCapacity);
+  }
 }
 
 // Mostly there is room whatever they ask for, as a token takes one block at most; then nobody's

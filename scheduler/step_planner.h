@@ -38,9 +38,9 @@ class StepPlanner {
   std::int32_t prefill_cap() const { return prefill_cap_.tokens(); }
 
  private:
-  void PlanOnce();
+  void PlanOnce(absl::Time now);
   void EndExpired(absl::Time now);
-  void EndOutgrown();
+  void EndOutgrown(absl::Time now);
   void MakeRoomForRunning();
   void MakeRoomForUrgent();
   void ScheduleDecodes();

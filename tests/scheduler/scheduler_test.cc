@@ -441,6 +441,44 @@ TEST(Scheduler, AFinishedTurnIsKeptWithAllOfItsTokens) {
   EXPECT_EQ(world.blocks().stats().leased, 2);
 }
 
+// An answer that outgrew the pool is one that the next turn builds on, too.
+TEST(Scheduler, ATurnThatOutgrowsThePoolIsKept) {
+  World world({.num_blocks = 2, .block_size = 4}, {.watermark = 0});
+  const block_manager::SessionKey key{.id = "s", .salt = {}};
+  world.scheduler().Add(
+      {.id = SequenceId{1}, .prompt = TokenRange(6), .max_total_tokens = 100, .session = key});
+  for (int i = 0; i < 3; ++i) {
+    world.scheduler().Schedule(world.now());
+    world.scheduler().Apply({.sequences = {{SequenceId{1}, {77}, /*finished=*/false}}});
+  }
+  const StepPlan& plan = world.scheduler().Schedule(world.now());
+  ASSERT_EQ(plan.terminated.size(), 1);
+  EXPECT_EQ(plan.terminated[0].reason, TerminalReason::kKvCapacity);
+  const auto tokens = world.blocks().SessionTokens(key);
+  ASSERT_TRUE(tokens.has_value());
+  EXPECT_THAT(*tokens, ElementsAre(0, 1, 2, 3, 4, 5, 77, 77, 77));
+}
+
+// As a simulation has it whose clock ran away.
+TEST(Scheduler, NothingExpiresAtTheEndOfTime) {
+  World world({.num_blocks = 16}, {});
+  world.scheduler().Add({.id = SequenceId{1}, .prompt = TokenRange(6), .max_total_tokens = 100});
+  EXPECT_EQ(world.scheduler().Schedule(absl::InfiniteFuture()).scheduled.size(), 1);
+  world.blocks().ExpireLeases(absl::InfiniteFuture());
+  EXPECT_EQ(world.blocks().stats().leases_expired, 0);
+}
+
+TEST(Scheduler, NobodyWaitsForAReasonOnceAllAreCancelled) {
+  World world({.num_blocks = 16}, {.max_num_seqs = 1});
+  const SequenceId running = world.Add({.prompt = TokenRange(6), .num_outputs = 9});
+  const SequenceId waiting = world.Add({.prompt = TokenRange(6, 100)});
+  world.Step();
+  EXPECT_EQ(world.scheduler().stats().waiting_because.slots, 1);
+  world.scheduler().Cancel(waiting);
+  EXPECT_EQ(world.scheduler().stats().waiting_because.total(), 0);
+  world.scheduler().Cancel(running);
+}
+
 TEST(Scheduler, C18_SaltsShareWithinAndNotAcross) {
   World world({.num_blocks = 32}, {});
   const SequenceId first = world.Add({.prompt = TokenRange(64), .salt = "A"});
