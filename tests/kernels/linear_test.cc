@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -167,19 +168,14 @@ TEST_P(LinearTest, AgreesWithDoublePrecision) {
       for (std::int32_t r = 0; r < rows; ++r) {
         const std::vector<float> x = InputRow(*input, r);
         for (std::int32_t c = 0; c < shape.outputs; ++c) {
-          double exact = 0;
-          double terms = 0;
-          for (std::int32_t k = 0; k < shape.inputs; ++k) {
-            const double term = static_cast<double>(x[static_cast<std::size_t>(k)]) *
-                                w[static_cast<std::size_t>(c * shape.inputs + k)];
-            exact += term;
-            terms += term * term;
-          }
-          const double difference = result.row(r)[c] - exact;
+          const ExactDot exact(x, std::span(w).subspan(static_cast<std::size_t>(c * shape.inputs),
+                                                       static_cast<std::size_t>(shape.inputs)));
+          const double difference = result.row(r)[c] - exact.sum;
           error += difference * difference;
-          size += exact * exact;
+          size += exact.sum * exact.sum;
           // A sum of n terms wanders by about sqrt(n) roundings of its size.
-          ASSERT_LE(std::abs(difference), 8 * 0x1p-24 * std::sqrt(shape.inputs * terms) + 1e-30)
+          ASSERT_LE(std::abs(difference),
+                    8 * 0x1p-24 * std::sqrt(shape.inputs * exact.sum_of_squares) + 1e-30)
               << shape.outputs << "x" << shape.inputs << " rows " << rows << " at " << r << ","
               << c;
         }

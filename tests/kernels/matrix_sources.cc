@@ -64,6 +64,14 @@ void GroupMatrix::ReadGroups(std::int64_t row, std::span<std::int8_t> row_codes,
   std::copy_n(offsets.begin() + row * cols_ / 32, cols_ / 32, row_offsets.begin());
 }
 
+ExactDot::ExactDot(std::span<const float> a, std::span<const float> b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double term = static_cast<double>(a[i]) * b[i];
+    sum += term;
+    sum_of_squares += term * term;
+  }
+}
+
 std::vector<float> Dequantised(const MatrixSource& source) {
   std::vector<float> values(static_cast<std::size_t>(source.rows() * source.cols()));
   const auto cols = static_cast<std::size_t>(source.cols());

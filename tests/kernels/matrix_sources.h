@@ -56,6 +56,13 @@ class GroupMatrix final : public MatrixSource {
   Encoding encoding_;
 };
 
+// The sum of a[i] * b[i] in double precision, and of the squares of these terms.
+struct ExactDot {
+  ExactDot(std::span<const float> a, std::span<const float> b);
+  double sum = 0;
+  double sum_of_squares = 0;
+};
+
 // Row by row, as ReadRow gives it. [rows * cols]
 std::vector<float> Dequantised(const MatrixSource& source);
 
