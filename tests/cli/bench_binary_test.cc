@@ -57,7 +57,7 @@ TEST_F(BenchBinaryTest, StepLogFitsTheSimulator) {
                            "--input-len", "20", "--output-len", "8", "--step-log", log});
   ASSERT_EQ(bench.exit_status, 0) << bench.err;
   const ProcessEnd simulation =
-      RunBinary({"simulate", "--workload", "fixed", "--num-requests", "12", "--input-len", "20",
+      RunBinary({"simulate", "--workload", "fixed", "--num-prompts", "12", "--input-len", "20",
                  "--output-len", "8", "--fit-steps", log, "--json"});
   ASSERT_EQ(simulation.exit_status, 0) << simulation.err;
   EXPECT_GT(nlohmann::json::parse(simulation.out)["duration"], 0);
