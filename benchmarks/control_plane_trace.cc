@@ -4,7 +4,7 @@
 //
 // The first line of a trace holds the settings, each further one a request:
 //   {"num_blocks": 4096, "block_size": 16, "max_num_seqs": 256, "max_num_batched_tokens": 8192,
-//    "max_model_len": 4096}
+//    "max_model_len": 4096}             and "watermark" for another share than the default
 //   {"arrival_step": 0, "prompt": [11, 12, 13], "output_tokens": 100}
 #include <fmt/format.h>
 #include <time.h>
@@ -62,6 +62,7 @@ Trace ReadTrace(const std::string& path) {
   trace.scheduler.max_num_seqs = settings.at("max_num_seqs");
   trace.scheduler.max_num_batched_tokens = settings.at("max_num_batched_tokens");
   trace.scheduler.max_model_len = settings.at("max_model_len");
+  trace.scheduler.watermark = settings.value("watermark", trace.scheduler.watermark);
   // vLLM has no such cap, so neither side gets one.
   trace.scheduler.max_prefill_tokens = trace.scheduler.max_num_batched_tokens;
   for (const absl::Status& status : {trace.blocks.Validate(), trace.scheduler.Validate()}) {

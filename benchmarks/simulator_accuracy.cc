@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/model/decoder.h"
 #include "engine/model/model.h"
+#include "engine/step_log.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "simulator/simulation.h"
@@ -42,52 +42,6 @@ struct Flags {
   double request_rate = 2;
   double mean_input = 96, mean_output = 48;
   std::int64_t num_blocks = 512;
-  std::string steps_file;
-};
-
-// Passes every step on and writes down what it computed and how long it took, until the next step
-// began if that followed at once.
-class TimingRunner final : public engine::ModelRunner {
- public:
-  struct Log {
-    absl::Mutex mutex;
-    std::vector<MeasuredStep> steps ABSL_GUARDED_BY(mutex);
-  };
-
-  TimingRunner(std::unique_ptr<engine::ModelRunner> runner, std::shared_ptr<Log> log)
-      : runner_(std::move(runner)), log_(std::move(log)) {}
-
-  std::int32_t vocab_size() const override { return runner_->vocab_size(); }
-  std::int32_t max_model_len() const override { return runner_->max_model_len(); }
-  const KvGeometry& kv_geometry() const override { return runner_->kv_geometry(); }
-  std::int64_t num_blocks() const override { return runner_->num_blocks(); }
-  std::uint64_t progress() const override { return runner_->progress(); }
-
-  absl::Status Step(const kernels::BatchView& batch, std::span<const kernels::SampleRow> rows,
-                    std::span<kernels::SampleResult> results) override {
-    constexpr absl::Duration kAtOnce = absl::Milliseconds(1);
-    const absl::Time begin = Clock::Real().Now();
-    absl::MutexLock lock(&log_->mutex);
-    if (!log_->steps.empty() && begin - end_ < kAtOnce) {
-      log_->steps.back().seconds = absl::ToDoubleSeconds(begin - begin_);
-    }
-    const absl::Status status = runner_->Step(batch, rows, results);
-    begin_ = begin;
-    end_ = Clock::Real().Now();
-    MeasuredStep step;
-    step.seconds = absl::ToDoubleSeconds(end_ - begin);
-    for (std::size_t i = 0; i < batch.kv_lens.size(); ++i) {
-      const std::int32_t num_tokens = batch.q_indptr[i + 1] - batch.q_indptr[i];
-      step.work.Add(batch.kv_lens[i] - num_tokens, num_tokens);
-    }
-    log_->steps.push_back(step);
-    return status;
-  }
-
- private:
-  const std::unique_ptr<engine::ModelRunner> runner_;
-  const std::shared_ptr<Log> log_;
-  absl::Time begin_ = absl::InfinitePast(), end_ = absl::InfinitePast();
 };
 
 // Collects the ends of requests.
@@ -113,6 +67,25 @@ class EndSink final : public engine::OutputSink {
  private:
   absl::Mutex mutex_;
   std::map<std::string, engine::Finished> ends_ ABSL_GUARDED_BY(mutex_);
+};
+
+class StepCollector {
+ public:
+  void Add(const engine::TimedStep& step) {
+    absl::MutexLock lock(&mutex_);
+    steps_.push_back({.work = {.prefill_tokens = step.prefill_tokens,
+                               .decode_sequences = step.decode_sequences,
+                               .context_tokens = step.context_tokens},
+                      .seconds = absl::ToDoubleSeconds(step.duration)});
+  }
+  std::vector<MeasuredStep> Take() {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(steps_, {});
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<MeasuredStep> steps_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct Served {
@@ -143,18 +116,17 @@ class Server {
             flags.num_blocks));
     QUIRE_ASSIGN_OR_RETURN(
         server->engine_,
-        engine::Engine::Create(server->options_,
-                               std::make_unique<TimingRunner>(std::move(runner), server->log_),
-                               nullptr, nullptr, {}, &server->sink_));
+        engine::Engine::Create(
+            server->options_,
+            engine::TimeSteps(std::move(runner), Clock::Real(),
+                              [&log = server->steps_](const auto& step) { log.Add(step); }),
+            nullptr, nullptr, {}, &server->sink_));
     return server;
   }
 
   // Sends the requests when they are due and waits for their answers.
   absl::StatusOr<Served> Serve(std::vector<Request> requests) {
-    {
-      absl::MutexLock lock(&log_->mutex);
-      log_->steps.clear();
-    }
+    steps_.Take();
     const absl::Time start = Clock::Real().Now();
     std::vector<std::string> ids;
     for (Request& request : requests) {
@@ -181,8 +153,7 @@ class Server {
       served.latency_s.push_back(
           absl::ToDoubleSeconds(end.timings.time_to_first_token + end.timings.decode));
     }
-    absl::MutexLock lock(&log_->mutex);
-    served.steps = log_->steps;
+    served.steps = steps_.Take();
     return served;
   }
 
@@ -202,7 +173,7 @@ class Server {
 
   std::unique_ptr<kernels::Backend> backend_;
   EndSink sink_;
-  std::shared_ptr<TimingRunner::Log> log_ = std::make_shared<TimingRunner::Log>();
+  StepCollector steps_;
   engine::EngineOptions options_;
   std::int64_t num_blocks_ = 0;
   std::unique_ptr<engine::Engine> engine_;  // Ends before what it borrows.
@@ -225,28 +196,12 @@ double MeanError(const std::vector<double>& real, const std::vector<double>& sim
   return 100 * sum / static_cast<double>(real.size());
 }
 
-absl::Status WriteSteps(const std::string& path, const std::vector<MeasuredStep>& steps) {
-  std::ofstream file(path);
-  for (const MeasuredStep& step : steps) {
-    file << nlohmann::ordered_json{{"prefill_tokens", step.work.prefill_tokens},
-                                   {"decode_sequences", step.work.decode_sequences},
-                                   {"context_tokens", step.work.context_tokens},
-                                   {"seconds", step.seconds}}
-         << '\n';
-  }
-  file.flush();
-  return file ? absl::OkStatus() : Unavailable("{} cannot be written", path);
-}
-
 absl::Status Run(const Flags& flags) {
   QUIRE_ASSIGN_OR_RETURN(const auto server, Server::Start(flags));
   QUIRE_RETURN_IF_ERROR(server->Serve(Trace(flags, 3)).status());  // Warms up.
   QUIRE_ASSIGN_OR_RETURN(const Served fitted_on, server->Serve(Trace(flags, 1)));
   QUIRE_ASSIGN_OR_RETURN(const auto model, simulator::StepTimeModel::Fit(fitted_on.steps));
   QUIRE_ASSIGN_OR_RETURN(const Served real, server->Serve(Trace(flags, 2)));
-  if (!flags.steps_file.empty()) {
-    QUIRE_RETURN_IF_ERROR(WriteSteps(flags.steps_file, fitted_on.steps));
-  }
 
   const simulator::SimulationResult simulated =
       simulator::Simulate({.step_time = model}, real.requests,
@@ -289,7 +244,6 @@ int main(int argc, char** argv) {
   app.add_option("--input-len", flags.mean_input)->capture_default_str();
   app.add_option("--output-len", flags.mean_output)->capture_default_str();
   app.add_option("--num-blocks", flags.num_blocks)->capture_default_str();
-  app.add_option("--steps", flags.steps_file, "also write the measured steps (JSON lines)");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = quire::Run(flags);
   if (status.ok()) return 0;

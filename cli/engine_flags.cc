@@ -113,6 +113,10 @@ CLI::Option* AddEngineFlags(CLI::App& app, EngineFlags* flags) {
                          {{"cpu", "cpu"}, {"reference", "reference"}},
                          "reference is slow and simple")
       ->needs(model);
+  AddOutputFile(
+      app, "--step-log", &flags->host.step_log,
+      "a line of JSON for each step: its work and its seconds (quire simulate --fit-steps)")
+      ->needs(model);
   const auto options = app.get_options();
   for (std::size_t i = num_before; i < options.size(); ++i) options[i]->group(kGroup);
   return model;

@@ -88,13 +88,16 @@ CLI::Option* AddOutputFile(CLI::App& app, const std::string& name, std::string* 
 }
 
 CLI::Option* AddSeconds(CLI::App& app, const std::string& name, absl::Duration* value,
-                        const std::string& help) {
+                        const std::string& help, absl::Duration max) {
   return AddParsed<double>(
       app, name,
-      [](const std::string& text) -> absl::StatusOr<double> {
+      [max](const std::string& text) -> absl::StatusOr<double> {
         const auto seconds = ParseDouble(text);
-        if (seconds.ok() && *seconds >= 0) return *seconds;
-        return InvalidArgument("must be a number of seconds, 0 or more, got \"{}\"", text);
+        if (seconds.ok() && *seconds >= 0 && absl::Seconds(*seconds) <= max) return *seconds;
+        const std::string range = max == absl::InfiniteDuration()
+                                      ? ", 0 or more"
+                                      : fmt::format(" in [0, {}]", absl::ToDoubleSeconds(max));
+        return InvalidArgument("must be a number of seconds{}, got \"{}\"", range, text);
       },
       [value](double seconds) { *value = absl::Seconds(seconds); }, help, "SECONDS");
 }

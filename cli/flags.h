@@ -68,7 +68,7 @@ CLI::Option* AddOutputFile(CLI::App& app, const std::string& name, std::string* 
                            const std::string& help);
 // Seconds, fractions allowed, at least 0.
 CLI::Option* AddSeconds(CLI::App& app, const std::string& name, absl::Duration* value,
-                        const std::string& help);
+                        const std::string& help, absl::Duration max = absl::InfiniteDuration());
 
 // One of a few words.
 template <class T>

@@ -1,6 +1,7 @@
 // quire simulate
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,6 +29,8 @@ using simulator::SystemKind;
 constexpr SystemKind kAllSystems[] = {SystemKind::kQuire,      SystemKind::kVllm,
                                       SystemKind::kOrcaOracle, SystemKind::kOrcaPow2,
                                       SystemKind::kOrcaMax,    SystemKind::kStatic};
+
+constexpr std::int64_t kMaxSlots = std::numeric_limits<std::int32_t>::max();
 
 enum class Preset { kNone, kPaper };
 enum class Shape { kShareGpt, kAlpaca, kFixed, kLognormal, kSharedPrefix, kMultiTurn, kTrace };
@@ -129,9 +132,31 @@ simulator::WorkloadOptions WorkloadOf(const SimulateFlags& flags) {
   return workload;
 }
 
+// A flag that would change nothing is a mistake.
+absl::Status CheckWorkloadFlags(const CLI::App& command, Shape shape) {
+  constexpr std::pair<const char*, Shape> kOfOneShape[] = {{"--prefix-len", Shape::kSharedPrefix},
+                                                           {"--num-prefixes", Shape::kSharedPrefix},
+                                                           {"--turns", Shape::kMultiTurn},
+                                                           {"--think-time", Shape::kMultiTurn},
+                                                           {"--trace", Shape::kTrace}};
+  for (const auto& [flag, needed] : kOfOneShape) {
+    if (shape != needed && command.count(flag) > 0) {
+      return InvalidArgument("{} needs --workload {}", flag, ShapeName(needed));
+    }
+  }
+  constexpr const char* kNotOfTraces[] = {
+      "--num-prompts", "--request-rate", "--input-len", "--output-len",
+      "--input-sigma", "--output-sigma", "--n"};
+  for (const char* flag : kNotOfTraces) {
+    if (shape == Shape::kTrace && command.count(flag) > 0) {
+      return InvalidArgument("{} cannot be used with --workload trace", flag);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<simulator::Request>> RequestsOf(const SimulateFlags& flags) {
   if (flags.shape != Shape::kTrace) {
-    if (!flags.trace.empty()) return InvalidArgument("--trace needs --workload trace");
     const simulator::WorkloadOptions workload = WorkloadOf(flags);
     QUIRE_RETURN_IF_ERROR(workload.Validate());
     return simulator::MakeWorkload(workload);
@@ -155,7 +180,11 @@ absl::StatusOr<simulator::StepTimeModel> StepTimeOf(const SimulateFlags& flags) 
     if (!steps.ok()) {
       return InvalidArgument("{}: {}", flags.fit_steps, AsStd(steps.status().message()));
     }
-    QUIRE_ASSIGN_OR_RETURN(model, simulator::StepTimeModel::Fit(*steps));
+    const auto fit = simulator::StepTimeModel::Fit(*steps);
+    if (!fit.ok()) {
+      return InvalidArgument("--fit-steps {}: {}", flags.fit_steps, AsStd(fit.status().message()));
+    }
+    model = *fit;
   }
   if (flags.step_fixed_ms) model.fixed_s = *flags.step_fixed_ms * 1e-3;
   if (flags.step_prefill_token_us) model.per_prefill_token_s = *flags.step_prefill_token_us * 1e-6;
@@ -191,11 +220,32 @@ ExitCode RunPaper(const SimulateFlags& flags, const CommandContext& context) {
   return context.console.Fail(Aborted("{} of {} rows miss their bound", missed, rows.size()));
 }
 
+// Memory of the simulation itself: about 80 bytes a block.
+absl::Status CheckPool(const SimulateFlags& flags) {
+  constexpr std::int64_t kMaxBlocksInAll = std::int64_t{1} << 26;
+  const std::int64_t block_size = flags.system.block_size, num_slots = flags.system.num_slots;
+  const std::int64_t min_slots = std::max<std::int64_t>(block_size, 2);
+  if (!flags.num_blocks && num_slots < min_slots) {
+    return InvalidArgument("--kv-slots must be in [{}, {}] with --block-size {}, got {}", min_slots,
+                           kMaxSlots, block_size, num_slots);
+  }
+  const std::int64_t num_blocks = num_slots / block_size;
+  const std::int32_t num_replicas = flags.simulation.num_replicas;
+  if (num_blocks * num_replicas > kMaxBlocksInAll) {
+    return InvalidArgument(
+        "{} x --replicas: {} x {} blocks do not fit into a simulation, which holds at most {}",
+        flags.num_blocks ? "--num-blocks" : "--kv-slots / --block-size", num_blocks, num_replicas,
+        kMaxBlocksInAll);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<simulate::SystemSummary>> RunSystems(
     SimulateFlags flags, const std::vector<simulator::Request>& requests,
     const CommandContext& context) {
   flags.system.enable_prefix_caching = !flags.no_prefix_caching;
   if (flags.num_blocks) flags.system.num_slots = *flags.num_blocks * flags.system.block_size;
+  QUIRE_RETURN_IF_ERROR(CheckPool(flags));
   QUIRE_RETURN_IF_ERROR(flags.system.Validate());
   QUIRE_ASSIGN_OR_RETURN(flags.simulation.step_time, StepTimeOf(flags));
   std::vector<simulate::SystemSummary> summaries;
@@ -213,12 +263,15 @@ absl::StatusOr<std::vector<simulate::SystemSummary>> RunSystems(
   return summaries;
 }
 
-ExitCode Simulate(const SimulateFlags& flags, const CommandContext& context) {
+ExitCode Simulate(const SimulateFlags& flags, const CLI::App& command,
+                  const CommandContext& context) {
   if (!flags.report.empty()) {
     const absl::Status tool = simulate::CheckPlotTool(flags.python);
     if (!tool.ok()) return context.console.Fail(tool, ExitCode::kUsage);
   }
   if (flags.preset == Preset::kPaper) return RunPaper(flags, context);
+  const absl::Status valid = CheckWorkloadFlags(command, flags.shape);
+  if (!valid.ok()) return context.console.Fail(valid, ExitCode::kUsage);
   const auto requests = RequestsOf(flags);
   if (!requests.ok()) return context.console.Fail(requests.status(), ExitCode::kUsage);
   const auto summaries = RunSystems(flags, *requests, context);
@@ -252,6 +305,21 @@ CLI::Option* AddOptionalDouble(CLI::App& app, const std::string& name, std::opti
       [value](double parsed) { *value = parsed; }, help, fmt::format("{}..{}", min, max));
 }
 
+void AddRequestRate(CLI::App& app, double* rate) {
+  static constexpr double kMin = simulator::WorkloadOptions::kMinRequestRate;
+  static constexpr double kMax = simulator::WorkloadOptions::kMaxRequestRate;
+  AddParsed<double>(
+      app, "--request-rate",
+      [](const std::string& text) -> absl::StatusOr<double> {
+        const auto parsed = ParseDouble(text);
+        if (parsed.ok() && (*parsed == 0 || (*parsed >= kMin && *parsed <= kMax))) return *parsed;
+        return InvalidArgument("must be 0 or a number in [{}, {}], got \"{}\"", kMin, kMax, text);
+      },
+      [rate](double parsed) { *rate = parsed; }, "Poisson arrivals a second; 0: all at the start",
+      "RATE")
+      ->default_str("0");
+}
+
 void AddWorkloadFlags(CLI::App& app, SimulateFlags* flags) {
   AddChoice<Shape>(app, "--workload", &flags->shape,
                    {{"sharegpt", Shape::kShareGpt},
@@ -266,8 +334,7 @@ void AddWorkloadFlags(CLI::App& app, SimulateFlags* flags) {
       ->type_name("FILE");
   AddInt(app, "--num-prompts", &flags->num_prompts, {1, 10'000'000},
          "requests; for multi-turn conversations");
-  AddDouble(app, "--request-rate", &flags->request_rate, 0, 1e9,
-            "Poisson arrivals a second; 0: all at the start");
+  AddRequestRate(app, &flags->request_rate);
   AddOptionalInt(app, "--input-len", &flags->input_len, {1, 1 << 20}, "mean tokens of a prompt");
   AddOptionalInt(app, "--output-len", &flags->output_len, {1, 1 << 20}, "mean tokens of an answer");
   AddOptionalDouble(app, "--input-sigma", &flags->input_sigma, 0, 4,
@@ -278,7 +345,9 @@ void AddWorkloadFlags(CLI::App& app, SimulateFlags* flags) {
   AddInt(app, "--num-prefixes", &flags->num_prefixes, {1, 1 << 20},
          "shared-prefix: different prefixes");
   AddInt(app, "--turns", &flags->num_turns, {1, 10'000}, "multi-turn: requests of a conversation");
-  AddSeconds(app, "--think-time", &flags->think_time, "multi-turn: mean time between turns");
+  AddSeconds(app, "--think-time", &flags->think_time, "multi-turn: mean time between turns",
+             simulator::WorkloadOptions::kMaxThinkTime)
+      ->default_str("5");
   AddInt(app, "--n", &flags->n, {1, 1 << 10}, "branches of each request");
   AddParsed<std::uint64_t>(
       app, "--seed", [](const std::string& text) { return ParseUint(text); },
@@ -293,7 +362,7 @@ void AddSystemFlags(CLI::App& app, SimulateFlags* flags) {
       "all, or some of quire,vllm,orca-oracle,orca-pow2,orca-max,static", "NAMES")
       ->default_str("quire");
   scheduler::SchedulerOptions& scheduler = flags->system.scheduler;
-  AddInt(app, "--kv-slots", &flags->system.num_slots, {1, std::int64_t{1} << 31},
+  AddInt(app, "--kv-slots", &flags->system.num_slots, {2, kMaxSlots},
          "token slots of the KV memory");
   AddOptionalInt(app, "--num-blocks", &flags->num_blocks, {1, std::int64_t{1} << 30},
                  "instead of --kv-slots");
@@ -357,7 +426,7 @@ void AddSimulateCommand(CLI::App& app, const CommandContext& context, Action* ac
       "  quire simulate --workload shared-prefix --replicas 100 --routing cache_aware "
       "--request-rate 300\n"
       "  quire simulate --workload trace --trace requests.jsonl --fit-steps steps.jsonl");
-  simulate->callback([=] { *action = [=] { return Simulate(*flags, context); }; });
+  simulate->callback([=] { *action = [=] { return Simulate(*flags, *simulate, context); }; });
 }
 
 }  // namespace quire::cli

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "engine/decoder_runner.h"
+#include "engine/step_log.h"
 #include "engine/system_memory.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
@@ -188,6 +189,9 @@ class Starter {
 
   absl::Status CreateEngine() {
     report().chat_template = chat_template_ ? std::string(chat_template_->name()) : "none";
+    if (!options_.step_log.empty()) {
+      QUIRE_ASSIGN_OR_RETURN(runner_, LogSteps(std::move(runner_), clock_, options_.step_log));
+    }
     QUIRE_ASSIGN_OR_RETURN(host_->engine,
                            Engine::Create(engine_options_, std::move(runner_), host_->tokenizer,
                                           chat_template_, std::move(traits_), sink_, clock_));
@@ -227,7 +231,7 @@ class Starter {
   std::int64_t num_blocks_ = 0;
   model::DecoderOptions decoder_options_;
   std::unique_ptr<model::Decoder> decoder_;
-  std::unique_ptr<DecoderRunner> runner_;
+  std::unique_ptr<ModelRunner> runner_;
 };
 
 }  // namespace

@@ -31,6 +31,7 @@ struct HostOptions {
   std::int32_t max_model_len = 0;              // 0: the model's own.
   model::WeightDtype weight_dtype = model::WeightDtype::kAuto;
   std::optional<KvDtype> kv_dtype;  // Unset: f16, or f32 when weight_dtype is kF32.
+  std::string step_log;             // A file that gets a line for each step; empty: none.
   EngineOptions engine;
 
   // Everything that can be refused before the model is opened; names the flag and its range.

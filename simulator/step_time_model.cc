@@ -104,7 +104,9 @@ absl::Status StepTimeModel::Validate() const {
   }
   if (fixed_s < 1e-9 && (per_prefill_token_s < 1e-9 || per_decode_sequence_s < 1e-9) &&
       per_context_token_s < 1e-9) {
-    return InvalidArgument("a step must take some time: at least 1 ns");
+    return InvalidArgument(
+        "every step must take at least 1 ns: a fixed time, one for each token of context, or both "
+        "for prefill tokens and for sequences that decode");
   }
   return absl::OkStatus();
 }
@@ -139,7 +141,13 @@ absl::StatusOr<StepTimeModel> StepTimeModel::Fit(std::span<const MeasuredStep> s
     if (equations.scale[i] > 0) (*best)[i] /= equations.scale[i];
   }
   const StepTimeModel model{(*best)[0], (*best)[1], (*best)[2], (*best)[3]};
-  QUIRE_RETURN_IF_ERROR(model.Validate());
+  if (const absl::Status valid = model.Validate(); !valid.ok()) {
+    return FailedPrecondition(
+        "the best fit is {} s a step, {} s a prefill token, {} s a sequence that decodes and "
+        "{} s a token of context, but {}",
+        model.fixed_s, model.per_prefill_token_s, model.per_decode_sequence_s,
+        model.per_context_token_s, AsStd(valid.message()));
+  }
   return model;
 }
 

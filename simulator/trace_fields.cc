@@ -56,11 +56,13 @@ std::vector<std::string_view> Cells(std::string_view line) {
 
 json CellValue(std::string_view cell) {
   const char* const end = cell.data() + cell.size();
+  const auto whole = [end](const std::from_chars_result& parsed) {
+    return parsed.ptr == end && parsed.ec == std::errc();
+  };
   std::int64_t integer = 0;
-  if (std::from_chars(cell.data(), end, integer).ptr == end) return integer;
+  if (whole(std::from_chars(cell.data(), end, integer))) return integer;
   double number = 0;
-  const auto [last, error] = std::from_chars(cell.data(), end, number);
-  if (last == end && error == std::errc()) return number;
+  if (whole(std::from_chars(cell.data(), end, number)) && std::isfinite(number)) return number;
   return std::string(cell);
 }
 
@@ -164,10 +166,21 @@ absl::Status ForEachJsonLine(std::string_view text, const LineHandler& handle) {
 absl::Status ForEachCsvLine(std::string_view text, const LineHandler& handle) {
   std::vector<std::string> names;
   return ForEachLine(text, [&](std::string_view content, std::int64_t line) -> absl::Status {
+    if (content.find('"') != std::string_view::npos) {
+      return InvalidArgument(
+          "line {}: quotes are not understood: cells are numbers or plain words, parted by commas",
+          line);
+    }
     const std::vector<std::string_view> cells = Cells(content);
     if (names.empty()) {
       for (const std::string_view cell : cells) {
         if (cell.empty()) return InvalidArgument("line {}: a field has no name", line);
+        if (CellValue(cell).is_number()) {
+          return InvalidArgument(
+              "line {}: the first line must name the fields, as in "
+              "arrival_s,prompt_tokens,output_tokens, got {}",
+              line, cell);
+        }
         if (std::ranges::find(names, cell) != names.end()) {
           return InvalidArgument("line {}: two fields are named \"{}\"", line, cell);
         }

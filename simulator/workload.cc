@@ -112,8 +112,9 @@ absl::Status WorkloadOptions::Validate() const {
   }
   QUIRE_RETURN_IF_ERROR(ValidateLengths("input", input));
   QUIRE_RETURN_IF_ERROR(ValidateLengths("output", output));
-  if (!(request_rate >= 0 && request_rate <= 1e9)) {
-    return InvalidArgument("request rate must be in [0, 1e9] a second, got {}", request_rate);
+  if (request_rate != 0 && !(request_rate >= kMinRequestRate && request_rate <= kMaxRequestRate)) {
+    return InvalidArgument("request rate must be 0 or in [{}, {}] a second, got {}",
+                           kMinRequestRate, kMaxRequestRate, request_rate);
   }
   if (num_branches < 1) return InvalidArgument("n must be at least 1, got {}", num_branches);
   if (num_prefixes < 0 || prefix_len < 0 || prefix_len > 1 << 20) {
@@ -127,8 +128,10 @@ absl::Status WorkloadOptions::Validate() const {
     return InvalidArgument("{} conversations of {} turns are more than {} requests", num_requests,
                            num_turns, kMaxRequests);
   }
-  if (mean_think_time < absl::ZeroDuration()) {
-    return InvalidArgument("think time must not be negative");
+  if (mean_think_time < absl::ZeroDuration() || mean_think_time > kMaxThinkTime) {
+    return InvalidArgument("think time must be in [0, {}] seconds, got {}",
+                           absl::ToDoubleSeconds(kMaxThinkTime),
+                           absl::ToDoubleSeconds(mean_think_time));
   }
   const std::int32_t prefix = num_prefixes > 0 ? prefix_len : 0;
   if (max_total_len != 0 && max_total_len < prefix + 1 + output.min) {

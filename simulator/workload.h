@@ -24,6 +24,10 @@ struct LengthDistribution {
 };
 
 struct WorkloadOptions {
+  // Simulated time stays far from its end.
+  static constexpr double kMinRequestRate = 1e-9, kMaxRequestRate = 1e9;
+  static constexpr absl::Duration kMaxThinkTime = absl::Seconds(1'000'000'000);
+
   std::int32_t num_requests = 1000;  // Conversations, when there are several turns.
   LengthDistribution input = {};
   LengthDistribution output = {.mean = 64};

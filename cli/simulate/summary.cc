@@ -114,8 +114,12 @@ void PrintSummaries(std::span<const SystemSummary> summaries, std::ostream& out)
     for (const SystemSummary& summary : summaries) cells.push_back(cell(summary));
     table.AddRow(std::move(cells));
   };
+  // What describes finished requests says nothing without one.
+  const auto add_finished_row = [&](const std::string& name, const auto& cell) {
+    add_row(name, [&](const SystemSummary& s) { return s.finished == 0 ? "-" : cell(s); });
+  };
   const auto add_metric = [&](const std::string& name, bench::Summary SystemSummary::*metric) {
-    add_row(name + ": mean / p99", [metric](const SystemSummary& s) {
+    add_finished_row(name + ": mean / p99", [metric](const SystemSummary& s) {
       return fmt::format("{} / {}", DurationText(absl::Milliseconds((s.*metric).mean)),
                          DurationText(absl::Milliseconds((s.*metric).p99)));
     });
@@ -123,16 +127,18 @@ void PrintSummaries(std::span<const SystemSummary> summaries, std::ostream& out)
   add_row("requests finished", [](const SystemSummary& s) {
     return fmt::format("{} of {}", FormatCount(s.finished), FormatCount(s.num_requests));
   });
+  add_row("ended early", [](const SystemSummary& s) { return FormatCount(s.ended_early); });
+  add_row("refused", [](const SystemSummary& s) { return FormatCount(s.refused); });
   add_row("duration", [](const SystemSummary& s) { return DurationText(s.result.duration); });
   add_row("steps", [](const SystemSummary& s) { return FormatCount(s.result.num_steps); });
-  add_row("output tokens/s", [](const SystemSummary& s) {
+  add_finished_row("output tokens/s", [](const SystemSummary& s) {
     return fmt::format("{:.1f}", PerSecond(s.output_tokens, s.duration_s));
   });
   add_metric("TTFT", &SystemSummary::ttft_ms);
   add_metric("queueing", &SystemSummary::queue_ms);
   add_metric("TPOT", &SystemSummary::tpot_ms);
   add_metric("latency", &SystemSummary::latency_ms);
-  add_row("latency per token", [](const SystemSummary& s) {
+  add_finished_row("latency per token", [](const SystemSummary& s) {
     return DurationText(absl::Seconds(s.mean_normalized_latency_s));
   });
   add_row("useful of reserved slots",

@@ -50,6 +50,19 @@ TEST_F(BenchBinaryTest, ThroughputCountsWhatWasAskedFor) {
   EXPECT_THAT(end.err, HasSubstr("12 completed, 0 failed"));
 }
 
+TEST_F(BenchBinaryTest, StepLogFitsTheSimulator) {
+  const std::string log = folder_.path() + "/steps.jsonl";
+  const ProcessEnd bench =
+      Bench("throughput", {"--num-blocks", "64", "--workload", "fixed", "--num-prompts", "12",
+                           "--input-len", "20", "--output-len", "8", "--step-log", log});
+  ASSERT_EQ(bench.exit_status, 0) << bench.err;
+  const ProcessEnd simulation =
+      RunBinary({"simulate", "--workload", "fixed", "--num-prompts", "12", "--input-len", "20",
+                 "--output-len", "8", "--fit-steps", log, "--json"});
+  ASSERT_EQ(simulation.exit_status, 0) << simulation.err;
+  EXPECT_GT(nlohmann::json::parse(simulation.out)["duration"], 0);
+}
+
 TEST_F(BenchBinaryTest, ThroughputRunsConversations) {
   const ProcessEnd end =
       Bench("throughput", {"--num-blocks", "64", "--workload", "multi-turn", "--num-prompts", "2",

@@ -13,6 +13,7 @@ namespace quire::cli {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class SimulateTest : public ::testing::Test {
@@ -104,10 +105,83 @@ TEST_F(SimulateTest, WrongInputIsRefusedByName) {
   expect_refused({"--workload", "trace", "--trace", "/none.csv"}, "/none.csv");
   expect_refused({"--system", "quire,tgi"}, "got \"tgi\"");
   expect_refused({"--replicas", "1001"}, "--replicas");
+  expect_refused({"--request-rate", "1e-300"},
+                 "--request-rate: must be 0 or a number in [1e-09, 1000000000]");
+  expect_refused({"--workload", "multi-turn", "--think-time", "1e300"},
+                 "--think-time: must be a number of seconds in [0, 1000000000]");
+  expect_refused({"--kv-slots", "15"},
+                 "--kv-slots must be in [16, 2147483647] with --block-size 16, got 15");
+  expect_refused({"--kv-slots", "2147483648"},
+                 "--kv-slots: must be a whole number in [2, 2147483647]");
+  expect_refused({"--kv-slots", "2147483647", "--block-size", "1"},
+                 "--kv-slots / --block-size x --replicas: 2147483647 x 1 blocks do not fit");
+  expect_refused({"--num-blocks", "67109", "--replicas", "1000"},
+                 "--num-blocks x --replicas: 67109 x 1000 blocks do not fit into a simulation, "
+                 "which holds at most 67108864");
   expect_refused({"--block-size", "12"}, "block-size");
   expect_refused({"--step-fixed-ms", "-1"}, "--step-fixed-ms");
   expect_refused({"--report", folder_.path() + "/page.html", "--python", "/no/python"},
                  "install python3-matplotlib");
+}
+
+TEST_F(SimulateTest, FlagsThatTheWorkloadDoesNotUseAreRefused) {
+  const std::string trace = Write("t.jsonl", "{\"prompt_tokens\": 3, \"output_tokens\": 1}\n");
+  const auto error_of = [&](std::vector<std::string> arguments) {
+    EXPECT_EQ(Run(std::move(arguments)), ExitCode::kUsage);
+    return err_.str();
+  };
+  for (const char* flag : {"--prefix-len", "--num-prefixes"}) {
+    EXPECT_THAT(error_of({"--workload", "multi-turn", flag, "4"}),
+                HasSubstr(std::string(flag) + " needs --workload shared-prefix"));
+  }
+  for (const char* flag : {"--turns", "--think-time"}) {
+    EXPECT_THAT(error_of({"--workload", "shared-prefix", flag, "4"}),
+                HasSubstr(std::string(flag) + " needs --workload multi-turn"));
+  }
+  for (const char* flag : {"--num-prompts", "--request-rate", "--input-len", "--output-len",
+                           "--input-sigma", "--output-sigma", "--n"}) {
+    EXPECT_THAT(error_of({"--workload", "trace", "--trace", trace, flag, "2"}),
+                HasSubstr(std::string(flag) + " cannot be used with --workload trace"));
+  }
+}
+
+TEST_F(SimulateTest, TheSlowestWorkloadsEnd) {
+  ASSERT_EQ(Run({"--workload", "multi-turn", "--num-prompts", "2", "--turns", "3", "--request-rate",
+                 "1e-9", "--think-time", "1e9", "--json"}),
+            ExitCode::kOk)
+      << err_.str();
+  const json line = Lines()[0];
+  EXPECT_EQ(line["completed"], 6);
+  EXPECT_GT(line["duration"], 1e8);
+}
+
+TEST_F(SimulateTest, AFitThatIsNoModelIsNamedByItsFile) {
+  std::string steps;
+  for (int i = 1; i <= 8; ++i) {  // 0.5 s a prefill token and nothing else.
+    steps += json({{"prefill_tokens", i},
+                   {"decode_sequences", 0},
+                   {"context_tokens", 0},
+                   {"seconds", 0.5 * i}})
+                 .dump() +
+             "\n";
+  }
+  EXPECT_EQ(Run({"--num-prompts", "1", "--fit-steps", Write("steps.jsonl", steps)}),
+            ExitCode::kUsage);
+  EXPECT_THAT(err_.str(), HasSubstr("steps.jsonl: the best fit is "));
+  EXPECT_THAT(err_.str(), HasSubstr("0.5 s a prefill token"));
+}
+
+TEST_F(SimulateTest, TheTableTellsOfRequestsThatEndedEarly) {
+  ASSERT_EQ(Run({"--workload", "fixed", "--num-prompts", "1", "--input-len", "20", "--output-len",
+                 "100", "--kv-slots", "32"}),
+            ExitCode::kOk)
+      << err_.str();
+  const std::string table = out_.str();
+  EXPECT_THAT(table, ContainsRegex("requests finished +0 of 1\n"));
+  EXPECT_THAT(table, ContainsRegex("ended early +1\n"));
+  EXPECT_THAT(table, ContainsRegex("refused +0\n"));
+  EXPECT_THAT(table, ContainsRegex("output tokens/s +-\n"));
+  EXPECT_THAT(table, ContainsRegex("TTFT: mean / p99 +-\n"));
 }
 
 TEST_F(SimulateTest, TellsOfRefusedRequests) {

@@ -100,6 +100,23 @@ TEST(TraceTest, ErrorsNameTheLineAndTheField) {
             "line 2: \"output_tokens\" must be a whole number in [1, 16777216], got \"many\"");
   EXPECT_EQ(ErrorOf("n,n\n1,2\n", TraceFormat::kCsv), "line 1: two fields are named \"n\"");
   EXPECT_EQ(ErrorOf("n,\n1,2\n", TraceFormat::kCsv), "line 1: a field has no name");
+  EXPECT_EQ(ErrorOf("0,100,5\n1,20,4\n", TraceFormat::kCsv),
+            "line 1: the first line must name the fields, as in "
+            "arrival_s,prompt_tokens,output_tokens, got 0");
+  for (const char* quoted : {"\"n\",output_tokens\n1,2\n", "n,output_tokens\n\"1\",2\n"}) {
+    EXPECT_THAT(ErrorOf(quoted, TraceFormat::kCsv), HasSubstr("quotes are not understood"));
+  }
+}
+
+TEST(TraceTest, NumbersThatAreNoneAreShownAsWritten) {
+  const auto error_of_arrival = [](const std::string& cell) {
+    return ErrorOf("arrival_s,prompt_tokens,output_tokens\n" + cell + ",1,1\n", TraceFormat::kCsv);
+  };
+  constexpr char kError[] = "line 2: \"arrival_s\" must be a number in [0, 1000000000], got ";
+  EXPECT_EQ(error_of_arrival("nan"), kError + std::string("\"nan\""));
+  EXPECT_EQ(error_of_arrival("inf"), kError + std::string("\"inf\""));
+  EXPECT_EQ(error_of_arrival("1e999"), kError + std::string("\"1e999\""));
+  EXPECT_EQ(error_of_arrival("99999999999999999999"), kError + std::string("1e+20"));
 }
 
 TEST(TraceTest, LongValuesAreShortenedInErrors) {

@@ -159,6 +159,13 @@ TEST(WorkloadTest, ValidateNamesWhatIsWrong) {
               ::testing::HasSubstr("no room for a prefix of 20"));
   EXPECT_THAT(message({.num_requests = 10'000'000, .num_turns = 2}),
               ::testing::HasSubstr("conversations"));
+  EXPECT_THAT(message({.request_rate = 1e-300}),
+              ::testing::HasSubstr("request rate must be 0 or in [1e-09, 1000000000]"));
+  EXPECT_THAT(message({.mean_think_time = absl::Seconds(1e300)}),
+              ::testing::HasSubstr("think time must be in [0, 1000000000] seconds, got inf"));
+  const WorkloadOptions slowest{.request_rate = WorkloadOptions::kMinRequestRate,
+                                .mean_think_time = WorkloadOptions::kMaxThinkTime};
+  EXPECT_EQ(slowest.Validate(), absl::OkStatus());
 }
 
 }  // namespace

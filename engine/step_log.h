@@ -1,0 +1,37 @@
+// How long every step takes beside what it computes: what the step times of `quire simulate` are
+// fitted to.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "engine/model_runner.h"
+
+namespace quire::engine {
+
+struct TimedStep {
+  // A sequence that computes one token decodes; one that computes more prefills.
+  std::int64_t prefill_tokens = 0, decode_sequences = 0;
+  std::int64_t context_tokens = 0;  // Whose K and V are read: lengths after the step, summed.
+  // Until the next step began where that followed at once, so that what happens between two steps
+  // counts too.
+  absl::Duration duration;
+};
+
+// A runner that passes every step on to `runner` and calls `on_step` for it, when the next one
+// begins or when it is destroyed itself. `clock` must outlive it.
+std::unique_ptr<ModelRunner> TimeSteps(std::unique_ptr<ModelRunner> runner, Clock& clock,
+                                       std::function<void(const TimedStep&)> on_step);
+
+// The same into the file `path`, a line of JSON for each step, in the form that `quire simulate
+// --fit-steps` reads. UNAVAILABLE naming the file when it cannot be opened;
+// when it cannot be written later on, the log says so once and steps go on.
+absl::StatusOr<std::unique_ptr<ModelRunner>> LogSteps(std::unique_ptr<ModelRunner> runner,
+                                                      Clock& clock, const std::string& path);
+
+}  // namespace quire::engine
