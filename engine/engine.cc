@@ -242,6 +242,11 @@ absl::StatusOr<std::shared_ptr<TokenStream>> Engine::Submit(GenerationRequest re
 }
 
 void Engine::Abort(std::string_view request_id, absl::Status status) {
+void Engine::CountRefused() {
+  impl_->ledger_.CountRefused();
+  impl_->mailbox_.Poke();
+}
+
   impl_->Abort(impl_->ledger_.ClaimAbort(request_id), std::move(status));
 }
 

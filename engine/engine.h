@@ -74,6 +74,9 @@ class Engine {
   // are ignored.
   void Abort(std::string_view request_id, absl::Status status);
   // The same, bound to this very request even if its id has been used again.
+  // Counts a request that was refused before it was submitted.
+  void CountRefused();
+
   void Abort(const std::shared_ptr<TokenStream>& stream, absl::Status status);
 
   // Makes the engine thread look at its mail and its clock; for clocks that are moved by hand.
