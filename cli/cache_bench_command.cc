@@ -1,4 +1,5 @@
 // quire bench cache
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -25,9 +26,12 @@ absl::Status CheckFlags(const CacheBenchFlags& flags, const Environment& environ
     return InvalidArgument(
         "--no-prefix-caching: two of the modes need prefix caching; the others are without it");
   }
-  if (flags.engine.host.engine.session_cache_share == 0) {
+  // Without --num-blocks the pool is as large as the model lets it be.
+  constexpr std::int64_t kManyBlocks = std::numeric_limits<std::int32_t>::max();
+  const engine::HostOptions& host = flags.engine.host;
+  if (host.engine.max_session_blocks(host.num_blocks.value_or(kManyBlocks)) == 0) {
     return InvalidArgument(
-        "--session-cache-share: must be above 0, one of the modes uses sessions");
+        "--session-cache-share: must be at least one block, one of the modes uses sessions");
   }
   return absl::OkStatus();
 }

@@ -23,6 +23,9 @@
 namespace quire::cli {
 namespace {
 
+// A server that does not answer in this time keeps the session until its time is over.
+constexpr absl::Duration kEndSessionWait = absl::Milliseconds(300);
+
 constexpr const char* kHelp =
     "/reset  forget the conversation\n"
     "/help   this text\n"
@@ -84,8 +87,12 @@ class Conversation {
       : flags_(flags), target_(target), interrupts_(interrupts), console_(console) {
     Reset();
   }
+  ~Conversation() { EndSession(); }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
 
   void Reset() {
+    EndSession();
     request_ = flags_.request;
     request_.mutable_chat();
     if (flags_.session) request_.set_session_id(NewSessionId());
@@ -113,6 +120,11 @@ class Conversation {
   }
 
  private:
+  // Nobody else knows the session, and nobody will go on with it.
+  void EndSession() {
+    if (!flags_.session || !HasAnswers()) return;
+    target_.EndSession(request_.session_id(), request_.cache_salt(), kEndSessionWait);
+  }
   bool HasAnswers() const {
     const auto& messages = request_.chat().messages();
     return !messages.empty() && messages.rbegin()->role() == "assistant";

@@ -87,6 +87,11 @@ class EngineTarget final : public LocalTarget {
     return live;
   }
 
+  void EndSession(const std::string& session_id, const std::string& cache_salt,
+                  absl::Duration timeout) override {
+    host_->engine->EndSession(session_id, cache_salt, timeout).status().IgnoreError();
+  }
+
  private:
   struct LocalCall final : public server::Call {
     void Cancel() override {

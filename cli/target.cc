@@ -15,6 +15,10 @@ class RemoteTarget final : public Target {
                                          OnDone on_done) override {
     return client_->Generate(request, options, std::move(on_response), std::move(on_done));
   }
+  void EndSession(const std::string& session_id, const std::string& cache_salt,
+                  absl::Duration timeout) override {
+    client_->EndSession(session_id, cache_salt, timeout).status().IgnoreError();
+  }
 
  private:
   const std::unique_ptr<server::Client> client_;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "cli/engine_flags.h"
 #include "server/client.h"
 
@@ -27,6 +28,9 @@ class Target {
   virtual std::shared_ptr<server::Call> Generate(const v1::GenerateRequest& request,
                                                  const server::CallOptions& options,
                                                  OnResponse on_response, OnDone on_done) = 0;
+  // Gives up what is kept for a session. Best effort: waits no longer than `timeout`.
+  virtual void EndSession(const std::string& session_id, const std::string& cache_salt,
+                          absl::Duration timeout) = 0;
 };
 
 struct TargetFlags {

@@ -31,7 +31,8 @@ ContextLimits LimitsOf(const EngineOptions& options, const ModelRunner& runner) 
   const std::int64_t slots = runner.num_blocks() * runner.kv_geometry().block_size;
   // With a window a sequence holds only its end.
   return {.max_model_len = max_model_len,
-          .pool_tokens = options.scheduler.sliding_window > 0 ? max_model_len : slots};
+          .pool_tokens = options.scheduler.sliding_window > 0 ? max_model_len : slots,
+          .session_blocks = options.max_session_blocks(runner.num_blocks())};
 }
 
 template <class T>
@@ -239,6 +240,11 @@ Engine::~Engine() = default;
 
 absl::StatusOr<std::shared_ptr<TokenStream>> Engine::Submit(GenerationRequest request) {
   return impl_->Submit(std::move(request));
+}
+
+void Engine::CountRefused() {
+  impl_->ledger_.CountRefused();
+  impl_->mailbox_.Poke();
 }
 
 void Engine::Abort(std::string_view request_id, absl::Status status) {

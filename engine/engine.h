@@ -46,6 +46,10 @@ struct EngineOptions {
   // KV events that may wait for the slowest subscriber.
   std::int64_t max_kv_event_bytes = 32 << 20;
   absl::Status Validate() const;
+  // What session_cache_share comes to; 0: no sessions are kept.
+  std::int64_t max_session_blocks(std::int64_t num_blocks) const {
+    return static_cast<std::int64_t>(session_cache_share * static_cast<double>(num_blocks));
+  }
 };
 
 // What requests need to know about the model beside its runner.
@@ -69,6 +73,9 @@ class Engine {
   // is the request's terminal status: INVALID_ARGUMENT (names the field), RESOURCE_EXHAUSTED (queue
   // full; see retry_after), ALREADY_EXISTS (id in use), UNAVAILABLE (draining).
   absl::StatusOr<std::shared_ptr<TokenStream>> Submit(GenerationRequest request);
+
+  // Counts a request that was refused before it was submitted.
+  void CountRefused();
 
   // Ends a request with `status` before the next step and frees its blocks. Idempotent; unknown ids
   // are ignored.

@@ -141,6 +141,11 @@ class Starter {
       Warn("the KV blocks may grow to {} bytes, but only {} bytes of memory are available", bytes,
            memory.available_bytes);
     }
+    const double share = engine_options_.session_cache_share;
+    if (share > 0 && engine_options_.max_session_blocks(num_blocks_) == 0) {
+      Warn("--session-cache-share {} of {} blocks is less than one: no sessions are kept", share,
+           num_blocks_);
+    }
     if (num_blocks_ * geometry_.block_size < LongestContext()) {
       Warn(
           "{} blocks of {} tokens hold less than max-model-len {}: a request that outgrows them "

@@ -71,7 +71,7 @@ absl::StatusOr<std::shared_ptr<Request>> Intake::Open(GenerationRequest request,
   sampling::SamplingParams params =
       sampling::Resolve(std::move(request.sampling), traits_.sampling_defaults);
   QUIRE_RETURN_IF_ERROR(CheckFields(request, params, model_.vocab_size));
-  QUIRE_RETURN_IF_ERROR(CheckLimits(params));
+  QUIRE_RETURN_IF_ERROR(CheckLimits(request, params));
   QUIRE_RETURN_IF_ERROR(
       std::visit([this](const auto& prompt) { return CheckPrompt(prompt); }, request.prompt));
   std::string id =
@@ -102,7 +102,12 @@ absl::Status Intake::CheckFields(const GenerationRequest& request,
   return CheckSession(request, params);
 }
 
-absl::Status Intake::CheckLimits(const sampling::SamplingParams& params) const {
+absl::Status Intake::CheckLimits(const GenerationRequest& request,
+                                 const sampling::SamplingParams& params) const {
+  if (request.continue_session && limits_.session_blocks == 0) {
+    return NotFound(
+        "session_id: this server keeps no sessions (--session-cache-share); send the whole text");
+  }
   const std::int32_t max_n = std::min(options_.max_n, options_.scheduler.max_num_seqs);
   if (params.n > max_n) {
     return InvalidArgument("n is {}, this server allows at most {}", params.n, max_n);

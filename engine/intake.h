@@ -21,7 +21,8 @@ namespace quire::engine {
 
 struct ContextLimits {
   std::int32_t max_model_len = 0;
-  std::int64_t pool_tokens = 0;  // What a sequence may have in the KV blocks of the pool.
+  std::int64_t pool_tokens = 0;     // What a sequence may have in the KV blocks of the pool.
+  std::int64_t session_blocks = 0;  // That sessions may lease; 0: none is kept.
 };
 
 // Scheduler::CheckFits: whether a prompt of so many tokens can ever run, on any thread.
@@ -72,7 +73,8 @@ class Intake {
   const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
  private:
-  absl::Status CheckLimits(const sampling::SamplingParams& params) const;
+  absl::Status CheckLimits(const GenerationRequest& request,
+                           const sampling::SamplingParams& params) const;
   absl::Status CheckLogprobs(const char* field, std::int32_t count) const;
   absl::Status CheckPrompt(const TextPrompt& prompt) const;
   absl::Status CheckPrompt(const TokenPrompt& prompt) const;

@@ -403,16 +403,15 @@ absl::StatusOr<std::int64_t> Client::ResetPrefixCache() {
 }
 
 absl::StatusOr<bool> Client::EndSession(const std::string& session_id,
-                                        const std::string& cache_salt) {
+                                        const std::string& cache_salt, absl::Duration timeout) {
   v1::EndSessionRequest request;
   request.set_session_id(session_id);
   request.set_cache_salt(cache_salt);
-  QUIRE_ASSIGN_OR_RETURN(
-      const auto response,
-      impl_->Unary<v1::EndSessionResponse>(
-          kDefaultTimeout, [&](Connection& connection, auto* context, auto* answer) {
-            return connection.engine.EndSession(context, request, answer);
-          }));
+  QUIRE_ASSIGN_OR_RETURN(const auto response,
+                         impl_->Unary<v1::EndSessionResponse>(
+                             timeout, [&](Connection& connection, auto* context, auto* answer) {
+                               return connection.engine.EndSession(context, request, answer);
+                             }));
   return response.existed();
 }
 

@@ -89,7 +89,8 @@ class Client {
   absl::Status Abort(const std::vector<std::string>& request_ids);
   absl::StatusOr<std::int64_t> ResetPrefixCache();  // Blocks that became free.
   // Whether there was such a session.
-  absl::StatusOr<bool> EndSession(const std::string& session_id, const std::string& cache_salt);
+  absl::StatusOr<bool> EndSession(const std::string& session_id, const std::string& cache_salt,
+                                  absl::Duration timeout = kDefaultTimeout);
   absl::StatusOr<bool> Drain(absl::Duration timeout);  // True: everything ended in time.
   absl::StatusOr<v1::Stats> GetStats();
   absl::StatusOr<v1::GetBlockMapResponse> GetBlockMap();

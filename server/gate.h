@@ -37,9 +37,10 @@ class Gate {
     ~Pass() { Release(); }
 
     bool inside() const { return gate_ != nullptr; }
-    // REQUIRES: inside().
+    // REQUIRES: inside(), as the next two do.
     const ServedModel& model() const { return gate_->model_; }
     engine::Engine& engine() const { return *gate_->model_.engine; }
+    bool draining() const { return gate_->phase() != Phase::kServing; }
     void Release() {
       if (gate_ != nullptr) std::exchange(gate_, nullptr)->Leave(kind_);
     }

@@ -43,7 +43,12 @@ class Admission {
 
   // Hands the request to the engine. An error is the call's status.
   absl::Status Submit(absl::StatusOr<v1::GenerateRequest> request) {
-    QUIRE_ASSIGN_OR_RETURN(pass_, services_.gate->Enter(Gate::Kind::kGeneration));
+    auto pass = services_.gate->Enter(Gate::Kind::kGeneration);
+    if (!pass.ok()) {
+      CountRefused();
+      return pass.status();
+    }
+    pass_ = *std::move(pass);
     QUIRE_RETURN_IF_ERROR(request.status());
     if (IsPlainId(request->request_id())) asked_id_ = request->request_id();
     const absl::Time deadline = services_.clock->Now() + TimeLeft(*context_);
@@ -85,6 +90,12 @@ class Admission {
   }
 
  private:
+  // Of a server that drains; while the model loads there is no engine to count.
+  void CountRefused() {
+    const auto pass = services_.gate->Enter(Gate::Kind::kControl);
+    if (pass.ok()) pass->engine().CountRefused();
+  }
+
   // The client's own x-request-id when it sent a usable one.
   std::string RequestId() const {
     const auto& metadata = context_->client_metadata();

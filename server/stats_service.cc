@@ -17,6 +17,13 @@ constexpr std::uint32_t kMaxIntervalMs = 60'000;
 constexpr std::uint32_t kDefaultIntervalMs = 1000;
 constexpr std::size_t kMaxWatches = 256;
 
+// The engine itself hears of a drain only at its end.
+v1::Stats Snapshot(const Gate::Pass& pass, absl::Duration uptime) {
+  v1::Stats stats = ToProto(*pass.engine().stats(), uptime);
+  stats.set_draining(pass.draining());
+  return stats;
+}
+
 }  // namespace
 
 // One WatchStats call: a snapshot per tick, skipped while the client has not taken the last one.
@@ -38,7 +45,7 @@ class StatsWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       writing_ = true;
     }
     v1::WatchStatsResponse response;
-    *response.mutable_stats() = ToProto(*pass_.engine().stats(), clock_->Now() - started_);
+    *response.mutable_stats() = Snapshot(pass_, clock_->Now() - started_);
     const absl::Status fits = PutMessage(response, &message_);
     QUIRE_DCHECK(fits.ok());
     StartWrite(&message_);
@@ -116,8 +123,7 @@ grpc::ServerUnaryReactor* StatsService::GetStats(grpc::CallbackServerContext* co
       context, request, response, [this](const auto&) -> absl::StatusOr<v1::GetStatsResponse> {
         QUIRE_ASSIGN_OR_RETURN(const Gate::Pass pass, services_.gate->Enter(Gate::Kind::kControl));
         v1::GetStatsResponse answer;
-        *answer.mutable_stats() =
-            ToProto(*pass.engine().stats(), services_.clock->Now() - started_);
+        *answer.mutable_stats() = Snapshot(pass, services_.clock->Now() - started_);
         return answer;
       });
 }

@@ -155,7 +155,9 @@ TEST_F(BenchBinaryTest, CachePrintsNothingWhenARequestFails) {
 
 TEST_F(BenchBinaryTest, CacheNeedsAllModes) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-           {"--no-prefix-caching"}, {"--session-cache-share", "0"}}) {
+           {"--no-prefix-caching"},
+           {"--session-cache-share", "0"},
+           {"--session-cache-share", "0.01", "--num-blocks", "64"}}) {
     const ProcessEnd end = Bench("cache", flags);
     EXPECT_EQ(end.exit_status, 2);
     EXPECT_THAT(end.err, HasSubstr(flags.front()));

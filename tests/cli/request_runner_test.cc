@@ -33,6 +33,7 @@ class FakeTarget final : public Target {
     if (pending.size() == batch) Answer();
     return nullptr;
   }
+  void EndSession(const std::string&, const std::string&, absl::Duration) override {}
   // The newest first.
   void Answer() {
     std::thread([this] {

@@ -13,6 +13,7 @@
 
 #include "cli/atomic_file.h"
 #include "quire_process.h"
+#include "server/client.h"
 #include "toy_files.h"
 
 namespace quire::cli {
@@ -293,12 +294,22 @@ TEST_F(ServeTest, ASessionContinuesFromTheCommandLine) {
 
 TEST_F(ServeTest, AChatKeepsItsBlocksBetweenTurns) {
   ASSERT_NO_FATAL_FAILURE(StartServer());
-  QuireProcess chat({"chat", "--server", address_, "--session"}, {.input = "hi\nand again\n"});
-  const ProcessEnd end = chat.Wait();
+  const auto client = server::Client::Connect({.target = address_});
+  ASSERT_TRUE(client.ok()) << client.status();
+  const auto session_hits = [&] {
+    return (*client)->GetStats()->hit_tokens_by_source().at("session");
+  };
+  const ProcessEnd end = RunBinary({"chat", "--server", address_, "--session"}, "hi\nand again\n");
   EXPECT_EQ(end.exit_status, 0) << end.err;
-  const auto stats = nlohmann::json::parse(AtServer({"info", "--json"}).out)["stats"];
-  EXPECT_EQ(stats["sessions"], 1);
-  EXPECT_GT(stats["leased"], 0);
+  EXPECT_GT(session_hits(), 0);
+  EXPECT_EQ((*client)->GetStats()->blocks().sessions(), 0) << "ended when it left";
+
+  // Each conversation has a session of its own; one that was named is not the chat's to end.
+  EXPECT_EQ(RunBinary({"chat", "--server", address_, "--session"}, "hi\n/reset\nhi\n").exit_status,
+            0);
+  EXPECT_EQ((*client)->GetStats()->blocks().sessions(), 0) << "/reset ends one, too";
+  EXPECT_EQ(RunBinary({"chat", "--server", address_, "--session-id", "x"}, "hi\n").exit_status, 0);
+  EXPECT_EQ((*client)->GetStats()->blocks().sessions(), 1);
   EXPECT_EQ(AtServer({"chat", "--session", "--session-id", "x"}).exit_status, 2);
   const ProcessEnd continued = AtServer({"chat", "--session-id", "x", "--continue-session"});
   EXPECT_EQ(continued.exit_status, 2);

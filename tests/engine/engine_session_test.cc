@@ -322,10 +322,29 @@ TEST(EngineSession, HitsOfASessionAreCountedAsItsOwn) {
 
 TEST(EngineSession, WithoutAShareThereAreNoSessions) {
   HarnessOptions options;
-  options.engine.session_cache_share = 0;
+  for (const double share : {0.0, 0.01}) {  // Of 64 blocks.
+    options.engine.session_cache_share = share;
+    Harness harness(options);
+    Turn(harness, InSession("s", Prompt(40), 20));
+    EXPECT_EQ(harness.ExpectIdle()->blocks.leased, 0);
+    const absl::Status status = StatusOf(harness, Continue("s", Prompt(3), 5));
+    EXPECT_TRUE(absl::IsNotFound(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("this server keeps no sessions (--session-cache-share)"));
+  }
+}
+
+TEST(EngineSession, WithoutPrefixCachingASessionHoldsTextAndNoBlocks) {
+  HarnessOptions options;
+  options.engine.enable_prefix_caching = false;
   Harness harness(options);
-  Turn(harness, InSession("s", Prompt(40), 20));
+  const Ids text = Turn(harness, InSession("s", Prompt(40), 20));
   EXPECT_EQ(harness.ExpectIdle()->blocks.leased, 0);
+  const Answer answer = harness.Run(Continue("s", Prompt(3, 2), 5));
+  ASSERT_TRUE(answer.terminal->ok()) << *answer.terminal;
+  EXPECT_EQ(answer.accepted->prompt_tokens, 63);
+  EXPECT_EQ(answer.accepted->cached_tokens, 0);
+  EXPECT_EQ(answer.branches.at(0).token_ids, harness.Expected(text + Prompt(3, 2), 5));
 }
 
 }  // namespace

@@ -381,6 +381,18 @@ TEST_F(HostTest, WarnsWhenThePoolIsSmallerThanOneContext) {
   EXPECT_THAT(Start()->report.warnings, IsEmpty());
 }
 
+TEST_F(HostTest, WarnsWhenTheShareOfSessionsIsNoBlock) {
+  options_.kv_cache_bytes.reset();
+  options_.num_blocks = 128;
+  options_.engine.session_cache_share = 0.0078;
+  EXPECT_THAT(Start()->report.warnings,
+              ElementsAre(HasSubstr("--session-cache-share 0.0078 of 128 blocks")));
+  for (const double share : {0.0, 1.0 / 128}) {
+    options_.engine.session_cache_share = share;
+    EXPECT_THAT(Start()->report.warnings, IsEmpty()) << share;
+  }
+}
+
 TEST_F(HostTest, C60_NanWeightsFailOnlyTheRequestThatMeetsThem) {
   toy_.PoisonEmbedding(5);
   options_.model_path = toy_.WriteGguf(folder_.path());

@@ -315,6 +315,15 @@ TEST(Server, HttpKnowsItsTwoPages) {
 
 TEST(Server, DrainRpcRefusesNewWorkAndWaitsForOld) {
   Harness harness;
+  EXPECT_FALSE(harness.client().GetStats()->draining());
+  absl::Notification watch_sees_it;
+  absl::Notification watch_over;
+  const auto watch = harness.client().WatchStats(
+      absl::Milliseconds(10),
+      [&](const v1::Stats& stats) {
+        if (stats.draining() && !watch_sees_it.HasBeenNotified()) watch_sees_it.Notify();
+      },
+      [&](const CallOutcome&) { watch_over.Notify(); });
   StepGate steps(&harness.model());
   steps.Close();
   Collected running(&harness.client(), Request(Prompt(20), 30));
@@ -325,13 +334,20 @@ TEST(Server, DrainRpcRefusesNewWorkAndWaitsForOld) {
   EXPECT_TRUE(WaitForHealth(harness.Channel(), "", Health::kNotServing));
   Collected late(&harness.client(), Request(Prompt(5), 2));
   EXPECT_TRUE(absl::IsUnavailable(late.Wait().status)) << late.Wait().status;
-  EXPECT_TRUE(harness.client().GetStats().ok());
+  EXPECT_TRUE(harness.client().GetStats()->draining());
+  watch_sees_it.WaitForNotification();
+  watch->Cancel();
+  watch_over.WaitForNotification();
   steps.Open();
   drainer.join();
   ASSERT_TRUE(idle.ok()) << idle.status();
   EXPECT_TRUE(*idle);
   EXPECT_TRUE(running.Wait().status.ok());
   EXPECT_EQ(running.tokens().size(), 30u);
+  const v1::Stats stats = harness.WaitUntilIdle();
+  EXPECT_EQ(stats.requests().received(), 2);
+  EXPECT_EQ(stats.requests().refused(), 1) << "at the door";
+  EXPECT_TRUE(stats.healthy());
 }
 
 TEST(Server, DrainRpcAbortsWhatIsLeftWhenItsTimeIsUp) {
