@@ -13,7 +13,6 @@ namespace {
 using fakes::Answer;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Ids = std::vector<TokenId>;
 
