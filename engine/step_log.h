@@ -1,5 +1,9 @@
 // How long every step takes beside what it computes: what the step times of `quire simulate` are
 // fitted to.
+//
+// Ownership: the runners made here own the one that they time.
+// Thread: the engine thread only, as for every ModelRunner; `on_step` is called on it, too.
+// Invariant: every step that succeeds is told once, in order.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +20,7 @@ namespace quire::engine {
 
 struct TimedStep {
   // A sequence that computes one token decodes; one that computes more prefills.
+  // (Its fields are those of simulator::StepWork, which engines know nothing of.)
   std::int64_t prefill_tokens = 0, decode_sequences = 0;
   std::int64_t context_tokens = 0;  // Whose K and V are read: lengths after the step, summed.
   // Until the next step began where that followed at once, so that what happens between two steps
