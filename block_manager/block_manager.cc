@@ -55,8 +55,7 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
       history_(options.num_blocks),
       observer_(this),
       pool_(options.num_blocks, &observer_),
-      leases_({.max_blocks = static_cast<std::int64_t>(options.session_share *
-                                                       static_cast<double>(options.num_blocks)),
+      leases_({.max_blocks = options.max_session_blocks(),
                .max_tokens = kSessionTokensPerSlot * options.num_blocks * options.block_size,
                .ttl = options.session_ttl},
               &pool_) {}

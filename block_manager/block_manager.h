@@ -48,6 +48,10 @@ struct BlockManagerOptions {
 
   // Names the offending flag in its message.
   absl::Status Validate() const;
+  // What session_share comes to; 0: no session is kept.
+  std::int64_t max_session_blocks() const {
+    return static_cast<std::int64_t>(session_share * static_cast<double>(num_blocks));
+  }
 };
 
 // Whether blocks can be had. Anything but kNow changed nothing.

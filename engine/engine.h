@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "block_manager/block_manager.h"
 #include "engine/kv_event_hub.h"
 #include "engine/model_runner.h"
 #include "engine/request.h"
@@ -46,9 +47,11 @@ struct EngineOptions {
   // KV events that may wait for the slowest subscriber.
   std::int64_t max_kv_event_bytes = 32 << 20;
   absl::Status Validate() const;
-  // What session_cache_share comes to; 0: no sessions are kept.
+  // BlockManagerOptions::max_session_blocks for a pool of so many.
   std::int64_t max_session_blocks(std::int64_t num_blocks) const {
-    return static_cast<std::int64_t>(session_cache_share * static_cast<double>(num_blocks));
+    return block_manager::BlockManagerOptions{.num_blocks = num_blocks,
+                                              .session_share = session_cache_share}
+        .max_session_blocks();
   }
 };
 
